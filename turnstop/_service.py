@@ -1,0 +1,64 @@
+"""A nursery for services: its tasks are cancelled only after everything inside has left."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVarTuple, Unpack, final
+
+import trio
+
+from ._unwrap import open_private_nursery
+
+Args = TypeVarTuple("Args")
+
+
+@final
+class Service:
+    """Starts tasks that an outer cancellation does not reach. Made by `open_service`."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._scopes: set[trio.CancelScope] = set()
+        self._over = False
+
+    def start_soon(
+        self,
+        async_fn: Callable[[Unpack[Args]], Awaitable[object]],
+        *args: Unpack[Args],
+        name: object = None,
+    ) -> None:
+        """Start a task. An error of it cancels the body and leaves `open_service`."""
+        self._nursery.start_soon(self._shielded, async_fn, args, name=name or async_fn)
+
+    async def _shielded(self, async_fn: Callable[..., Awaitable[object]], args: Any) -> None:
+        # A task that is cancelled before its first step still runs up to its first checkpoint,
+        # so the shield is up before the cancellation can be delivered.
+        with trio.CancelScope(shield=True) as scope:
+            if self._over:
+                scope.cancel()
+            self._scopes.add(scope)
+            try:
+                await async_fn(*args)
+            finally:
+                self._scopes.discard(scope)
+
+    def _stop(self) -> None:
+        self._over = True
+        for scope in tuple(self._scopes):
+            scope.cancel()
+
+
+@asynccontextmanager
+async def open_service() -> AsyncGenerator[Service, None]:
+    """Open a service nursery.
+
+    **Cancellation:** reaches the body at once and the services only when the body has left. A
+    service bounds its own clean-up: this exit waits for it.
+    """
+    async with open_private_nursery() as nursery:
+        service = Service(nursery)
+        try:
+            yield service
+        finally:
+            service._stop()

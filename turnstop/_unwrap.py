@@ -1,0 +1,40 @@
+"""A nursery that is an implementation detail: its own exception group never leaks needlessly."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import trio
+
+
+@asynccontextmanager
+async def open_private_nursery() -> AsyncGenerator[trio.Nursery, None]:
+    """Like `trio.open_nursery`, but one error leaves as itself.
+
+    Only the group that this nursery made is taken apart, and only where nothing is lost: it has
+    one member, or nothing but cancellations. A group that the body or a child raised stays whole.
+
+    **Cancellation:** as with `trio.open_nursery`.
+    """
+    try:
+        async with trio.open_nursery(strict_exception_groups=True) as nursery:
+            yield nursery
+    except BaseExceptionGroup as group:
+        only = _only_member(group)
+        if only is None:
+            raise
+        # `raise` would make the group the context of its own member.
+        context = only.__context__
+        try:
+            raise only
+        finally:
+            only.__context__ = context
+            del only, group, context
+
+
+def _only_member(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
+    members = group.exceptions
+    if len(members) == 1 or all(isinstance(member, trio.Cancelled) for member in members):
+        return members[0]
+    return None

@@ -1,0 +1,160 @@
+"""The contract for adapter authors: what a backend is, and what the kernel asks of it.
+
+An adapter never shields, sets no deadline, holds no lock, keeps no table of rooms, and never
+serialises turns: the kernel and the transports do. It may open a scope to end its own stream, or
+a nursery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+import attrs
+
+from ._ending import End, How, Proof
+from ._errors import Silenced
+from ._records import Settlement
+from .events import Ask, Event
+
+__all__ = [
+    "Backend",
+    "Emit",
+    "End",
+    "How",
+    "Leftover",
+    "Proof",
+    "RemoteTurn",
+    "Request",
+    "Silenced",
+    "SupportsForget",
+    "SupportsKill",
+    "SupportsLeftovers",
+    "current_turn",
+]
+
+Content = TypeVar("Content")
+Content_contra = TypeVar("Content_contra", contravariant=True)
+
+current_turn: ContextVar[str] = ContextVar("turnstop.current_turn")
+"""The id of the turn that this code runs for. The kernel sets it around `start`, `follow`,
+`cancel`, `kill`, `leftovers` and `sweep`; no other ambient state may be relied on."""
+
+Leftover: TypeAlias = object
+"""Something that a turn started and left. Opaque to the kernel; its `str` names it to people."""
+
+
+@attrs.frozen
+class Request(Generic[Content]):
+    """What `Backend.start` is asked to begin.
+
+    Attributes:
+        room: the conversation.
+        turn_id: unique among the room's turns.
+        content: a str, or what the adapter documents.
+        session: what the room's last remote turn left to be continued; None: make one.
+        previous: the room's last settlement whose work may be alive, else None. Where there is
+            one, take a fresh session. Told to every start until one has returned.
+    """
+
+    room: str
+    turn_id: str
+    content: Content
+    session: object | None = None
+    previous: Settlement | None = None
+
+
+class Emit(Protocol):
+    """How `follow` tells the reader what the backend says."""
+
+    def __call__(self, event: Event, /) -> None:
+        """Hand over an event. Never waits, never raises; dropped and counted after a stop."""
+
+    def ask(self, ask: Ask, /) -> Awaitable[object]:
+        """Hand over a question and wait for a person's reply.
+
+        Awaited by whatever serves the backend's request, never by the task that reads the
+        terminal frame.
+
+        Raises:
+            Silenced: the turn is stopped or over: answer the backend "cancelled".
+            ValueError: an ask with this id is open already.
+
+        **Cancellation:** the question is withdrawn; a later reply finds nobody.
+        """
+        ...
+
+
+class RemoteTurn(Protocol):
+    """One request that the backend works on, from the moment it can be named.
+
+    Optional members, found by name: `acknowledges` (a bool, default True: False where cancel is
+    a notification that nothing answers), `kill` (`SupportsKill`), and `leftovers` with `sweep`
+    (`SupportsLeftovers`).
+    """
+
+    @property
+    def session(self) -> object | None:
+        """What the room's next turn continues. Read at the reveal and again at settlement."""
+
+    async def follow(self, emit: Emit, /) -> End:
+        """Read to the backend's own end of this turn, also while it is being stopped.
+
+        Raises:
+            BackendLost: the connection broke before the end was seen.
+            BackendMisbehaved: the backend broke its protocol.
+
+        **Cancellation:** comes only after settlement: let go of what is local.
+        """
+        ...
+
+    async def cancel(self, sent: Callable[[], None], /) -> None:
+        """Tell the backend to stop this turn. Called at most once, between reveal and end.
+
+        Call `sent()` when the request has left. Return when the backend has acknowledged it;
+        where it cannot be told yet, retry: the kernel cancels this call when its budget is over,
+        or as soon as `follow` has returned.
+        """
+
+
+class SupportsKill(Protocol):
+    """A remote turn with a forceful rung."""
+
+    async def kill(self) -> None:
+        """End the work by force, and nothing beyond this turn. Return when it is gone."""
+
+
+class SupportsLeftovers(Protocol):
+    """A remote turn that may start things which outlive it: processes, sub-agents."""
+
+    async def leftovers(self) -> Sequence[Leftover]:
+        """What this turn started and left alive."""
+        ...
+
+    async def sweep(self, leftovers: Sequence[Leftover], /) -> Sequence[Leftover]:
+        """End them; return what is still alive."""
+        ...
+
+
+class Backend(Protocol[Content_contra]):
+    """Where turns are worked on. An optional `forget` is found by name (`SupportsForget`)."""
+
+    async def start(self, request: Request[Content_contra], /) -> RemoteTurn:
+        """Begin the turn, and return as soon as the backend can be told to cancel it.
+
+        Raises:
+            BackendRefused: the backend did not begin, for certain.
+            BackendLost: the connection broke; the turn may have begun.
+
+        **Cancellation:** comes only when a stop's budget is over without a reveal: undo what was
+        made.
+        """
+        ...
+
+
+class SupportsForget(Protocol):
+    """A backend that keeps something per room."""
+
+    async def forget(self, session: object, /) -> None:
+        """The room is retired: let go of its session."""

@@ -1,0 +1,1 @@
+"""The `turnstop` command."""

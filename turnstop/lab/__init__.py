@@ -1,0 +1,1 @@
+"""A model endpoint on loopback, and where to find the real programs."""

@@ -1,0 +1,1 @@
+"""What adapters share: processes, wire protocols, streams. Knows of no agent and of no room."""
