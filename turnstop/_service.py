@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVarTuple, Unpack, final
+from typing import Any, TypeVarTuple, final
 
 import trio
 
@@ -24,8 +24,8 @@ class Service:
 
     def start_soon(
         self,
-        async_fn: Callable[[Unpack[Args]], Awaitable[object]],
-        *args: Unpack[Args],
+        async_fn: Callable[[*Args], Awaitable[object]],
+        *args: *Args,
         name: object = None,
     ) -> None:
         """Start a task. An error of it cancels the body and leaves `open_service`."""

@@ -34,7 +34,7 @@ __all__ = [
     "current_turn",
 ]
 
-Content = TypeVar("Content")
+Content_co = TypeVar("Content_co", covariant=True)
 Content_contra = TypeVar("Content_contra", contravariant=True)
 
 current_turn: ContextVar[str] = ContextVar("turnstop.current_turn")
@@ -46,7 +46,7 @@ Leftover: TypeAlias = object
 
 
 @attrs.frozen
-class Request(Generic[Content]):
+class Request(Generic[Content_co]):
     """What `Backend.start` is asked to begin.
 
     Attributes:
@@ -60,7 +60,7 @@ class Request(Generic[Content]):
 
     room: str
     turn_id: str
-    content: Content
+    content: Content_co
     session: object | None = None
     previous: Settlement | None = None
 
