@@ -1,1 +1,34 @@
-"""A model endpoint on loopback, and where to find the real programs."""
+"""A model endpoint on loopback for real agents, and where to find the real programs.
+
+    async with open_lab() as lab:
+        env = codex_env(lab.url, home)          # an agent that asks this lab
+        ...                                     # give it the prompt "[turn:abc123] park"
+        await lab.parked("abc123")
+        ...                                     # stop the turn
+        await lab.gone("abc123")
+
+The prompt itself says what the model does (`turnstop.lab.behaviours`), so that any program, in any
+process, can be driven by nothing but text. Needs the extra `lab`.
+"""
+
+from ._endpoint import open_lab
+from ._ledger import Connection, Exchange, Fault, Lab
+from ._processes import ToolProcess
+from .behaviours import Behaviour, read_prompt, write_prompt
+from .programs import MissingProgram, Program, codex_env, find_codex
+
+__all__ = [
+    "Behaviour",
+    "Connection",
+    "Exchange",
+    "Fault",
+    "Lab",
+    "MissingProgram",
+    "Program",
+    "ToolProcess",
+    "codex_env",
+    "find_codex",
+    "open_lab",
+    "read_prompt",
+    "write_prompt",
+]

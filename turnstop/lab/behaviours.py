@@ -1,0 +1,84 @@
+"""What a prompt tells the lab to do: `[turn:TOKEN] WORD`, anywhere in the user's message.
+
+| prompt                           | what the model does                                 |
+|----------------------------------|-----------------------------------------------------|
+| `[turn:a1] answer`               | answers                                             |
+| `[turn:a1] park 5`               | streams 5 pieces, then is silent until released     |
+| `[turn:a1] headers`              | sends the headers and a start, then is silent       |
+| `[turn:a1] hold`                 | is silent before the response's headers             |
+| `[turn:a1] drip 20`              | a piece every 20 ms until released                  |
+| `[turn:a1] tool park $ sleep 60` | calls the shell tool; with its result, does `park`  |
+| `[turn:a1] refuse`               | HTTP 500                                            |
+| `[turn:a1] fail`                 | starts, then reports a failed response              |
+
+The token names the turn in everything that follows from the prompt: requests, connections, and
+the processes of the shell tool.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import Literal, TypeAlias, cast, get_args
+
+import attrs
+
+Word: TypeAlias = Literal["answer", "park", "headers", "hold", "drip", "tool", "refuse", "fail"]
+
+_PROMPT = re.compile(r"\[turn:([\w.-]+)\]\s*(.*)", re.DOTALL)
+_TOOL = re.compile(r"(\w+)(?:\s+(\d+))?\s+\$\s(.*)", re.DOTALL)
+
+
+@attrs.frozen
+class Behaviour:
+    """What the model does with one prompt.
+
+    Attributes:
+        word: see the table above.
+        number: pieces for `park`, milliseconds for `drip`; None: 3, and 20.
+        command: what `tool` runs in a shell.
+        then: what `tool` does once the result has come.
+    """
+
+    word: Word = "answer"
+    number: int | None = None
+    command: str = ""
+    then: Word = "answer"
+
+    def after_tool(self) -> Behaviour:
+        """What is left to do once the tool's result is there."""
+        return Behaviour(self.then, self.number)
+
+    def __str__(self) -> str:
+        number = "" if self.number is None else f" {self.number}"
+        if self.word == "tool":
+            return f"tool {self.then}{number} $ {self.command}"
+        return self.word + number
+
+
+def read_prompt(text: str) -> tuple[str, Behaviour] | None:
+    """The token and the behaviour in a message; None where there is no token.
+
+    A message with a token and no known word is answered.
+    """
+    found = _PROMPT.search(text)
+    if found is None:
+        return None
+    word, _, rest = found[2].partition(" ")
+    word = word.strip()
+    if word == "tool" and (tool := _TOOL.match(rest)):
+        number = None if tool[2] is None else int(tool[2])
+        return found[1], Behaviour("tool", number, tool[3], _word(tool[1]))
+    number_text = rest.split(maxsplit=1)[0] if rest.strip() else ""
+    number = int(number_text) if number_text.isdecimal() else None
+    return found[1], Behaviour(_word(word), number)
+
+
+def write_prompt(behaviour: Behaviour, token: str | None = None) -> tuple[str, str]:
+    """A token, a new one unless given, and the prompt that carries it."""
+    token = token or uuid.uuid4().hex[:12]
+    return token, f"[turn:{token}] {behaviour}"
+
+
+def _word(text: str) -> Word:
+    return cast("Word", text) if text in get_args(Word) and text != "tool" else "answer"
