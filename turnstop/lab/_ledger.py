@@ -157,13 +157,13 @@ class Lab:
         await self.until(found)
         return found()[0]
 
-    async def tool_running(self, token: str) -> list[ToolProcess]:
-        """Wait until a process of the turn's shell tool runs.
+    async def tool_running(self, token: str, count: int = 1) -> list[ToolProcess]:
+        """Wait until this many processes of the turn's shell tool run.
 
         **Cancellation:** leaves nothing.
         """
         # Nothing tells of a process that another one starts: the table has to be read.
-        while not (found := self.processes(token)):  # noqa: ASYNC110
+        while len(found := self.processes(token)) < count:  # noqa: ASYNC110
             await trio.sleep(_SCAN_EVERY)
         return found
 
