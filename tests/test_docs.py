@@ -1,0 +1,133 @@
+"""Every Python example of the README and of docs/ runs, and prints what the page says.
+
+The ```python blocks of a page, in order, are one program; it prints exactly its ```text blocks, in
+order, where the page has any. A page whose program needs more than the core says so in a comment,
+`<!-- needs: a2a, codex -->`, with names from `NEEDS`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@attrs.frozen
+class Need:
+    there: Callable[[], bool]
+    install: str
+
+
+def _codex() -> bool:
+    return (
+        shutil.which("codex") is not None or importlib.util.find_spec("codex_cli_bin") is not None
+    )
+
+
+NEEDS = {
+    "a2a": Need(lambda: importlib.util.find_spec("a2a") is not None, "pip install 'turnstop[a2a]'"),
+    "codex": Need(_codex, "pip install 'turnstop[bench]'"),
+    "lab": Need(lambda: importlib.util.find_spec("h11") is not None, "pip install 'turnstop[lab]'"),
+}
+
+
+@attrs.frozen
+class Example:
+    program: str
+    output: str | None
+    needs: tuple[str, ...]
+
+
+def read_example(page: str) -> Example | None:
+    blocks = FENCE.findall(page)
+    strange = {info for info, _ in blocks} & {"py", "python3", "pycon"}
+    assert not strange, f"a block that no test would run: {strange}"
+    program = "\n".join(code for info, code in blocks if info == "python")
+    texts = [code for info, code in blocks if info == "text"]
+    needs = re.findall(r"^<!-- needs: (.*) -->$", page, re.MULTILINE)
+    names = tuple(name.strip() for line in needs for name in line.split(","))
+    return Example(program, "".join(texts) if texts else None, names) if program else None
+
+
+def check_needs(example: Example) -> None:
+    missing = [name for name in example.needs if not NEEDS[name].there()]
+    if missing:
+        lines = "; ".join(NEEDS[name].install for name in missing)
+        if os.environ.get("TURNSTOP_REAL") == "require":
+            pytest.fail(f"{missing} is not here: {lines}")
+        pytest.skip(f"{missing} is not here: {lines}")
+
+
+def run(program: str, where: Path) -> subprocess.CompletedProcess[str]:
+    script = where / "example.py"
+    script.write_text(program, encoding="utf-8")
+    return subprocess.run(
+        [sys.executable, "-W", "error", script],
+        cwd=where,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def _name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def check_page(text: str, where: Path) -> None:
+    example = read_example(text)
+    if example is None:
+        return
+    check_needs(example)
+    done = run(example.program, where)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    if example.output is not None:
+        assert done.stdout == example.output
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_example_does_what_the_page_says(page: Path, tmp_path: Path) -> None:
+    check_page(page.read_text(encoding="utf-8"), tmp_path)
+
+
+def test_readme_has_a_program() -> None:
+    example = read_example((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert example is not None
+    assert example.output
+    assert example.needs == ()
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "```python\nprint(1)\n```\n```text\n2\n```\n",
+        "```python\nraise SystemExit(1)\n```\n",
+        "```python\nimport warnings\nwarnings.warn('old')\n```\n",
+        "```py\nprint(1)\n```\n",
+    ],
+    ids=["other output", "it fails", "it warns", "unknown fence"],
+)
+def test_a_page_that_lies_is_found(page: str, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError):
+        check_page(page, tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
+    local = [target for target in targets if "://" not in target]
+    assert [target for target in local if not (page.parent / target).exists()] == []
