@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import enum
 from datetime import datetime
-from typing import Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import attrs
 
 from ._ending import Ending, Proof
 from .events import Usage
+
+
+class OnlyMadeByUs(type):
+    """The metaclass of what `open_*` and its results make: nobody else constructs it."""
+
+    def __call__(cls, *args: object, **kwargs: object) -> Any:
+        """Refuse."""
+        raise TypeError(f"{cls.__name__} has no public constructor: take it from open_rooms")
+
+    def _create(cls, *args: object, **kwargs: object) -> Any:
+        return type.__call__(cls, *args, **kwargs)
+
 
 Kind: TypeAlias = Literal["stop", "stop_all", "left", "cancelled", "closing", "retire", "backlog"]
 

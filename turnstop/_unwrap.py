@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import NoReturn
 
 import trio
 
@@ -24,13 +25,17 @@ async def open_private_nursery() -> AsyncGenerator[trio.Nursery, None]:
         only = _only_member(group)
         if only is None:
             raise
-        # `raise` would make the group the context of its own member.
-        context = only.__context__
-        try:
-            raise only
-        finally:
-            only.__context__ = context
-            del only, group, context
+        reraise(only)
+
+
+def reraise(error: BaseException) -> NoReturn:
+    """Raise an error as it is: `raise` alone would put what is being handled in its context."""
+    context = error.__context__
+    try:
+        raise error
+    finally:
+        error.__context__ = context
+        del error, context
 
 
 def _only_member(group: BaseExceptionGroup[BaseException]) -> BaseException | None:

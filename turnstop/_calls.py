@@ -1,0 +1,109 @@
+"""Calls of adapter code from kernel tasks: fenced, so that none of them is ever waited for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import attrs
+import trio
+from trio.lowlevel import disable_ki_protection
+
+logger = logging.getLogger("turnstop")
+
+Result = TypeVar("Result")
+
+
+@disable_ki_protection
+async def unprotected(fn: Callable[..., Awaitable[Result]], *args: Any) -> Result:
+    """Run adapter code, which Ctrl-C may interrupt, from a kernel task, which it may not."""
+    return await fn(*args)
+
+
+@attrs.define(eq=False)
+class Call:
+    """One adapter call in one kernel task: whether it was made, and whether it has come back."""
+
+    name: str
+    scope: trio.CancelScope = attrs.field(factory=lambda: trio.CancelScope(shield=True))
+    called: bool = False
+    over: bool = False
+    given_up: bool = False
+    returned_at: float | None = None
+
+    async def make(self, fn: Callable[..., Awaitable[Result]], *args: Any) -> Result | None:
+        """Make the call; None where our own scope ended it."""
+        self.called = True
+        try:
+            with self.scope:
+                result = await unprotected(fn, *args)
+                self.returned_at = trio.current_time()
+                return result
+        finally:
+            self.over = True
+        return None
+
+    def give_up(self) -> None:
+        """Cancel the call. It may refuse to come back: nobody waits for it from here on."""
+        self.given_up = True
+        self.scope.cancel()
+
+    @property
+    def ok(self) -> bool:
+        """It came back without an error."""
+        return self.returned_at is not None
+
+    @property
+    def alive(self) -> bool:
+        """It was made and has not come back."""
+        return self.called and not self.over
+
+
+@attrs.define(eq=False)
+class Reaping:
+    """Lists what a turn left, and ends it.
+
+    Attributes:
+        survivors: the names of what is alive, as far as it is known yet.
+        call: the adapter call that is under way.
+    """
+
+    remote: Any
+    sweep: bool
+    survivors: tuple[str, ...] = ("unknown: leftovers() has not told",)
+    call: Call = attrs.field(factory=lambda: Call("leftovers"))
+
+    async def run(self) -> None:
+        """Call `leftovers`, then `sweep` where there are any; their errors are raised."""
+        found = await self.call.make(self.remote.leftovers)
+        if found is None:
+            return
+        self.survivors = tuple(map(str, found))
+        if found and self.sweep and not self.call.given_up:
+            self.call = Call("sweep")
+            left = await self.call.make(self.remote.sweep, found)
+            if left is not None:
+                self.survivors = tuple(map(str, left))
+
+
+async def stop_late(remote: Any, within: float) -> None:
+    """Cancel and kill a remote turn that was revealed after its settlement.
+
+    Args:
+        remote: the remote turn.
+        within: the bound of each of the two calls, in seconds.
+
+    **Cancellation:** does not reach it; it is bounded.
+    """
+    for name, args in (("cancel", (_nobody_listens,)), ("kill", ())):
+        if hasattr(remote, name):
+            try:
+                with trio.move_on_after(within, shield=True):
+                    await unprotected(getattr(remote, name), *args)
+            except Exception:
+                logger.exception("%s() of a turn that was revealed too late failed", name)
+
+
+def _nobody_listens() -> None:
+    """Take the place of `sent` when the settlement is made already."""

@@ -1,0 +1,209 @@
+"""Between a turn's `follow`, which never waits, and its reader, which may be slow or gone."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import attrs
+import outcome
+import trio
+
+from ._errors import Silenced
+from .events import Ask, Event, Text, Thought
+
+MAX_EVENTS = 10_000
+MAX_TEXT = 4 * 1024 * 1024
+
+
+def _weight(event: Event) -> int:
+    """The bytes of text that an event carries, `raw` not counted."""
+    found = 0
+    for name in ("delta", "detail", "text"):
+        text = getattr(event, name, "")
+        found += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    return found
+
+
+@attrs.define(eq=False)
+class _Run:
+    """Neighbouring deltas that the reader gets as one. `raw` is the last piece's frame."""
+
+    kind: type[Text] | type[Thought]
+    pieces: list[str]
+    raw: object
+    weight: int
+
+    def joined(self) -> Event:
+        return self.kind("".join(self.pieces), raw=self.raw)
+
+
+@attrs.define(eq=False)
+class Tally:
+    """Counts events that nobody read, over all turns of some rooms."""
+
+    dropped: int = 0
+
+
+@attrs.define(eq=False)
+class Gate:
+    """The events of one turn that wait for their reader, and the questions that wait for a person.
+
+    It is open, then *closed* (a stop: nothing more is heard, what waits is dropped) or *over*
+    (the end: what waits may still be read), and a closed gate becomes over at settlement.
+
+    Attributes:
+        overflow: called, once, when the reader is too slow. It closes the gate.
+        tally: counts what is dropped here for all turns together.
+        asked: whether a reader ever came.
+        dropped: events that nobody read.
+    """
+
+    overflow: Callable[[], None]
+    tally: Tally
+    asked: bool = False
+    dropped: int = 0
+    _waiting: deque[Event | _Run] = attrs.field(factory=deque, init=False)
+    _weight: int = attrs.field(default=0, init=False)
+    _closed: bool = attrs.field(default=False, init=False)
+    _over: bool = attrs.field(default=False, init=False)
+    _error: BaseException | None = attrs.field(default=None, init=False)
+    _reading: bool = attrs.field(default=False, init=False)
+    _parked: trio.lowlevel.Task | None = attrs.field(default=None, init=False)
+    _asks: dict[str, trio.lowlevel.Task] = attrs.field(factory=dict, init=False)
+
+    def __call__(self, event: Event) -> None:
+        """Emit: see `turnstop.abc.Emit`."""
+        if self._closed or self._over:
+            self._drop(1)
+            return
+        weight = _weight(event)
+        self._weight += weight
+        if not self._merge(event, weight):
+            self._waiting.append(event)
+        if len(self._waiting) > MAX_EVENTS or self._weight > MAX_TEXT:
+            self.overflow()
+        else:
+            self._wake()
+
+    def _merge(self, event: Event, weight: int) -> bool:
+        if not self._waiting or not isinstance(event, (Text, Thought)):
+            return False
+        last = self._waiting[-1]
+        if isinstance(last, _Run) and last.kind is type(event):
+            last.pieces.append(event.delta)
+            last.raw = event.raw
+            last.weight += weight
+            return True
+        if type(last) is type(event):
+            pieces = [last.delta, event.delta]
+            self._waiting[-1] = _Run(type(event), pieces, event.raw, _weight(last) + weight)
+            return True
+        return False
+
+    def _wake(self) -> None:
+        if self._parked is not None:
+            trio.lowlevel.reschedule(self._parked)
+            self._parked = None
+
+    async def ask(self, ask: Ask) -> object:
+        """Ask a person: see `turnstop.abc.Emit.ask`."""
+        if ask.id in self._asks:
+            raise ValueError(f"the ask {ask.id!r} is open already: give each ask its own id")
+        self(ask)
+        # A full backlog closes the gate in that very call.
+        if self._closed or self._over:
+            raise Silenced
+        self._asks[ask.id] = trio.lowlevel.current_task()
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            del self._asks[ask.id]
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        return await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def answer(self, ask_id: str, reply: object) -> bool:
+        """Give a reply to whoever waits for it; False where nobody does any more."""
+        task = self._asks.pop(ask_id, None)
+        if task is None:
+            return False
+        trio.lowlevel.reschedule(task, outcome.Value(reply))
+        return True
+
+    def _silence(self) -> None:
+        while self._asks:
+            _, task = self._asks.popitem()
+            trio.lowlevel.reschedule(task, outcome.Error(Silenced()))
+
+    def close(self) -> None:
+        """A stop: from here on nothing is heard. The reader stays until the settlement."""
+        if not self._closed:
+            self._closed = True
+            self.drop_unread()
+            self._silence()
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """The end: the reader gets what is left, then `error`, once, or the end of events."""
+        if not self._over:
+            self._over = True
+            self._error = error
+            self._silence()
+            self._wake()
+
+    def drop_unread(self) -> int:
+        """Drop what waits, count it, and say how much it was."""
+        unread = len(self._waiting)
+        self._drop(unread)
+        self._waiting.clear()
+        self._weight = 0
+        return unread
+
+    def _drop(self, events: int) -> None:
+        self.dropped += events
+        self.tally.dropped += events
+
+    def take_error(self) -> BaseException | None:
+        """The error that no reader has been given; it is given once."""
+        error, self._error = self._error, None
+        return error
+
+    async def next(self) -> Event:
+        """Wait for the next event.
+
+        Raises:
+            StopAsyncIteration: there will be no more.
+            trio.BusyResourceError: another task is reading.
+
+        **Cancellation:** no event is lost.
+        """
+        if self._reading:
+            raise trio.BusyResourceError("another task is reading this turn's events")
+        self._reading = self.asked = True
+        try:
+            # The checkpoint comes first: an event that is taken is an event that is heard.
+            await trio.lowlevel.checkpoint()
+            while not self._waiting:
+                if self._over:
+                    error = self.take_error()
+                    raise StopAsyncIteration if error is None else error
+                await self._park()
+            return self._pop()
+        finally:
+            self._reading = False
+
+    async def _park(self) -> None:
+        self._parked = trio.lowlevel.current_task()
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            self._parked = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def _pop(self) -> Event:
+        event = self._waiting.popleft()
+        if isinstance(event, _Run):
+            self._weight -= event.weight
+            return event.joined()
+        self._weight -= _weight(event)
+        return event

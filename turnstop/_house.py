@@ -1,0 +1,104 @@
+"""What all turns of the same rooms share: doors, a nursery, a watcher, and the state of closing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextvars import Context
+from typing import Any
+
+import attrs
+import trio
+from trio.lowlevel import Abort
+
+from ._admission import Door, Guest
+from ._budget import StopBudget
+from ._calls import Call
+from ._errors import RoomsClosed
+from ._gate import Tally
+from ._watch import Watch
+
+
+def refuse_abort(_: object) -> Abort:
+    """An abort function for a wait that neither a cancellation nor Ctrl-C may end."""
+    return Abort.FAILED
+
+
+@attrs.define(eq=False)
+class House:
+    """Made by `open_rooms`, handed to each turn.
+
+    Attributes:
+        sweep: whether leftovers are ended, or only listed.
+        closing: no block is entered any more.
+        stragglers: adapter calls that outlived their settlement, each with its turn's id.
+    """
+
+    backend: Any
+    budget: StopBudget
+    sweep: bool
+    nursery: trio.Nursery
+    watch: Watch
+    token: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
+    tally: Tally = attrs.field(factory=Tally)
+    doors: dict[str, Door] = attrs.field(factory=dict)
+    closing: bool = False
+    stragglers: dict[Call, str] = attrs.field(factory=dict)
+    _blocks: int = attrs.field(default=0, init=False)
+    _exit: trio.lowlevel.Task | None = attrs.field(default=None, init=False)
+
+    def check_thread(self) -> None:
+        """Raise RuntimeError anywhere but in the Trio thread that the rooms live in."""
+        try:
+            if trio.lowlevel.current_trio_token() is self.token:
+                return
+        except RuntimeError:
+            pass
+        raise RuntimeError(
+            "these rooms live in another thread: from a thread that Trio started call "
+            "trio.from_thread.run_sync(rooms.stop, ...), from any other "
+            "TrioToken.run_sync_soon(rooms.stop, ...)"
+        )
+
+    def door(self, room: str) -> Door:
+        """The room's door, for somebody who is about to enter and will `leave`."""
+        if self.closing:
+            raise RoomsClosed(f"room {room!r} cannot be entered: these rooms are closing")
+        door = self.doors.get(room)
+        if door is None:
+            door = self.doors[room] = Door(room)
+        elif door.holder is not None and door.holder.task is trio.lowlevel.current_task():
+            raise RuntimeError(
+                f"this task holds room {room!r} already and would wait for itself: "
+                "leave the block first"
+            )
+        self._blocks += 1
+        return door
+
+    def leave(self, door: Door, guest: Guest) -> None:
+        """Undo `door`: hand the room over if it is the guest's, forget it if nobody needs it."""
+        if door.holder is guest:
+            door.hand_over()
+        # A guest that left the queue may find that the room has been let to others since.
+        if door.idle and self.doors.get(door.room) is door:
+            del self.doors[door.room]
+        self._blocks -= 1
+        if self._blocks == 0 and self._exit is not None:
+            trio.lowlevel.reschedule(self._exit)
+            self._exit = None
+
+    async def wait_empty(self) -> None:
+        """Wait until every block has left.
+
+        **Cancellation:** does not end it, nor does Ctrl-C: like a nursery's exit it is over when
+        the tasks inside are.
+        """
+        if self._blocks:
+            self._exit = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(refuse_abort)
+
+    def spawn(self, context: Context, fn: Callable[[], Awaitable[object]], name: str) -> None:
+        """Start a kernel task in a turn's own context, whoever asks for it."""
+        context.run(self._start_soon, fn, name)
+
+    def _start_soon(self, fn: Callable[[], Awaitable[object]], name: str) -> None:
+        self.nursery.start_soon(fn, name=name)

@@ -1,0 +1,397 @@
+"""The remote half of a turn: its facts, and what is due after each. `_turn` has the essay."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextvars import Context, copy_context
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import attrs
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from ._admission import Door
+from ._calls import Call, Reaping, stop_late, unprotected
+from ._ending import End, Ending, Facts, How, Verdict, judge
+from ._errors import BackendError, BackendLost, BackendMisbehaved
+from ._gate import Gate
+from ._house import House
+from ._records import Settlement, StopRequest
+from ._watch import Alarm
+from .abc import Request, current_turn
+
+logger = logging.getLogger("turnstop")
+
+# A cancelled call that unwinds at once is gone within a few passes of the scheduler, in which no
+# time goes by; what is still there then is named as a survivor.
+PASSES = 10
+
+
+class Block(Protocol):
+    """The local half of a turn."""
+
+    def ask(self, request: StopRequest) -> object:
+        """Stop the turn, body and all."""
+
+    def halt(self) -> None:
+        """Cancel the body of a turn that failed and that nobody ever read."""
+
+    def note_settled(self) -> None:
+        """The settlement is known, in this step."""
+
+
+@attrs.define(eq=False)
+class Life:
+    """One remote turn from start to settlement.
+
+    Attributes:
+        block: what the body of the turn is told.
+        settlement: None until it is known.
+        request: who asked for the stop first.
+        since: when the stop began (Trio's clock), asked for or after a failure.
+    """
+
+    house: House
+    room: str
+    turn_id: str
+    content: object
+    block: Block
+    gate: Gate = attrs.field(init=False)
+    door: Door | None = attrs.field(default=None, init=False)
+    settlement: Settlement | None = attrs.field(default=None, init=False)
+    request: StopRequest | None = attrs.field(default=None, init=False)
+    since: float | None = attrs.field(default=None, init=False)
+    _context: Context = attrs.field(factory=copy_context, init=False)
+    _asked_wall: datetime | None = attrs.field(default=None, init=False)
+    _sent_at: float | None = attrs.field(default=None, init=False)
+    _acked_at: float | None = attrs.field(default=None, init=False)
+    _ended_at: float | None = attrs.field(default=None, init=False)
+    _remote: Any = attrs.field(default=None, init=False)
+    _end: End | None = attrs.field(default=None, init=False)
+    _error: BaseException | None = attrs.field(default=None, init=False)
+    _errors: list[BaseException] = attrs.field(factory=list, init=False)
+    _backlog_error: BackendError | None = attrs.field(default=None, init=False)
+    _life: Call = attrs.field(factory=lambda: Call("start"), init=False)
+    _cancel: Call | None = attrs.field(default=None, init=False)
+    _kill: Call | None = attrs.field(default=None, init=False)
+    _reaping: Reaping | None = attrs.field(default=None, init=False)
+    _phase: int = attrs.field(default=0, init=False)
+    _alarm: Alarm | None = attrs.field(default=None, init=False)
+    _verdict: Verdict | None = attrs.field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.gate = Gate(self._overflow, self.house.tally)
+        self._context.run(current_turn.set, self.turn_id)
+
+    # What happens to it.
+
+    def begin(self) -> None:
+        """The block is entered: start the remote turn."""
+        self._spawn(self._live)
+
+    def stop(self, request: StopRequest) -> None:
+        """Note who asks, and have the backend told; a turn that never began is settled at once."""
+        self.request, self._asked_wall = request, datetime.now(UTC)
+        self._begin_stop()
+
+    def _begin_stop(self) -> None:
+        self.since = trio.current_time()
+        if not self._life.called:
+            self._settle()
+            return
+        self._phase = 1
+        self._set_alarm(self.since + self.house.budget.cancel_within)
+        if self._remote is not None:
+            self._start_cancel()
+
+    def _overflow(self) -> None:
+        self._backlog_error = BackendError(
+            "reader too slow: the turn was stopped. Read its events without waiting on each, "
+            "or stop it when they are not wanted"
+        )
+        self._errors.append(self._backlog_error)
+        self.block.ask(StopRequest("backlog", "reader too slow"))
+
+    def _reveal(self, remote: Any) -> None:
+        if not hasattr(remote, "follow"):
+            raise BackendMisbehaved(f"start() returned {remote!r}, which is no remote turn")
+        assert self.door is not None
+        self.door.session, self.door.previous = remote.session, None
+        self._remote, self._life.name = remote, "follow"
+        if self.since is not None:
+            self._start_cancel()
+
+    def _note_sent(self) -> None:
+        if self._sent_at is None:
+            self._sent_at = trio.current_time()
+            self._advance()
+
+    def _note_end(self, end: End | None, error: BaseException | None) -> None:
+        self._life.over = True
+        if self._verdict is not None:
+            return
+        self._end, self._error = end, error
+        if error is not None:
+            self._errors.append(error)
+        if end is not None or self._gone:
+            self._ended_at = trio.current_time()
+        if self.since is None:
+            self._note_end_unasked(end, error)
+        self._advance()
+
+    def _note_end_unasked(self, end: End | None, error: BaseException | None) -> None:
+        if end is not None and end.how is How.FAILED:
+            error = BackendError(end.detail or "the backend says that the turn failed")
+            self._errors.append(error)
+        if error is None or isinstance(error, Exception):
+            self.gate.finish(error)
+            if error is not None and not self.gate.asked:
+                self.block.halt()
+        # An exception is not an end: the backend is told all the same.
+        if end is None and self._remote is not None and not self._gone:
+            self._begin_stop()
+
+    @property
+    def _gone(self) -> bool:
+        return isinstance(self._error, BackendLost) and self._error.gone
+
+    # What is due.
+
+    def _advance(self) -> None:
+        if self._verdict is not None:
+            return
+        failed = self._life.over and self._end is None
+        if self._life.over and not (failed and self._remote is not None and not self._gone):
+            self._conclude()
+        elif self._cancel is not None and self._cancel_had_its_turn(failed):
+            if self._kill is None and hasattr(self._remote, "kill"):
+                self._start_kill()
+            elif failed and (self._kill is None or self._kill.over):
+                self._conclude()
+
+    def _cancel_had_its_turn(self, failed: bool) -> bool:
+        assert self._cancel is not None
+        if self._phase == 2:
+            return self._cancel.over or self._cancel.given_up or self._sent_at is not None
+        return failed and self._cancel.over
+
+    def _ring(self) -> None:
+        if self._phase == 1:
+            self._enter_phase_two()
+            if self._cancel is not None and self._cancel.called:
+                self._cancel.give_up()
+            self._advance()
+        elif self._verdict is None:
+            self._conclude()
+        else:
+            self._wrap_up()
+
+    def _enter_phase_two(self) -> None:
+        assert self.since is not None
+        self._phase = 2
+        budget = self.house.budget
+        self._set_alarm(self.since + budget.cancel_within + budget.kill_within)
+
+    def _start_cancel(self) -> None:
+        self._cancel = Call("cancel")
+        self._spawn(self._do_cancel)
+
+    def _start_kill(self) -> None:
+        if self._phase == 1:
+            self._enter_phase_two()
+        self._kill = Call("kill")
+        self._spawn(self._do_kill)
+
+    def _conclude(self) -> None:
+        """The ending is known from here on; what is left of the bound is for leftovers."""
+        self._verdict = judge(self._facts())
+        for call in (self._cancel, self._kill):
+            if call is not None:
+                call.give_up()
+        if self.since is not None and hasattr(self._remote, "leftovers"):
+            self._phase = 3
+            self._set_alarm(trio.current_time() + self.house.budget.kill_within)
+            self._reaping = Reaping(self._remote, self.house.sweep)
+            self._spawn(self._do_reap)
+        else:
+            self._wrap_up()
+
+    def _wrap_up(self) -> None:
+        for call in self._alive():
+            call.give_up()
+        if self._alive():
+            self._spawn(self._linger)
+        else:
+            self._settle()
+
+    # The tasks.
+
+    @enable_ki_protection
+    async def _live(self) -> None:
+        if self.settlement is not None:
+            return
+        try:
+            late = await self._run()
+            if late is not None:
+                await stop_late(late, self.house.budget.kill_within)
+        finally:
+            self.house.stragglers.pop(self._life, None)
+
+    async def _run(self) -> Any:
+        """Start and follow; return a remote turn that came when its ending was known already."""
+        end: End | None = None
+        error: BaseException | None = None
+        late: Any = None
+        self._life.called = True
+        try:
+            with self._life.scope:
+                remote = await unprotected(self.house.backend.start, self._make_request())
+                if self._verdict is not None:
+                    late = remote
+                else:
+                    self._reveal(remote)
+                    end = _checked(await unprotected(remote.follow, self.gate))
+        except Exception as raised:
+            error = raised
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            self._note_end(end, error)
+        return late
+
+    def _make_request(self) -> Request[object]:
+        assert self.door is not None
+        door = self.door
+        return Request(self.room, self.turn_id, self.content, door.session, door.previous)
+
+    @enable_ki_protection
+    async def _do_cancel(self) -> None:
+        assert self._cancel is not None
+        if self._verdict is None:
+            await self._attempt(self._cancel, self._remote.cancel, self._note_sent)
+
+    @enable_ki_protection
+    async def _do_kill(self) -> None:
+        assert self._kill is not None
+        if self._verdict is None:
+            await self._attempt(self._kill, self._remote.kill)
+
+    async def _attempt(self, call: Call, fn: Callable[..., Awaitable[object]], *args: Any) -> None:
+        try:
+            await call.make(fn, *args)
+        except Exception as error:
+            self._errors.append(error)
+        finally:
+            self.house.stragglers.pop(call, None)
+            self._advance()
+
+    @enable_ki_protection
+    async def _do_reap(self) -> None:
+        assert self._reaping is not None
+        try:
+            await self._reaping.run()
+        except Exception as error:
+            self._errors.append(error)
+        finally:
+            self.house.stragglers.pop(self._reaping.call, None)
+            self._wrap_up()
+
+    @enable_ki_protection
+    async def _linger(self) -> None:
+        for _ in range(PASSES):
+            if not self._alive():
+                break
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        self._settle()
+
+    # The settlement.
+
+    def _facts(self) -> Facts:
+        request, cancel, kill = self.request, self._cancel, self._kill
+        return Facts(
+            end=self._end,
+            error=self._error,
+            began=self._life.called,
+            revealed=self._remote is not None,
+            asked=request is not None,
+            cancelled=cancel is not None and cancel.called,
+            killed=kill is not None and kill.called,
+            kill_returned=kill is not None and kill.ok,
+            backlog=request is not None and request.kind == "backlog",
+        )
+
+    def _settle(self) -> None:
+        if self.settlement is not None:
+            return
+        verdict = self._verdict = self._verdict or judge(self._facts())
+        self._set_alarm(None)
+        self._leave_session()
+        survivors = self._name_survivors()
+        self.settlement = settlement = self._make_settlement(verdict, survivors)
+        if not verdict.gone:
+            logger.warning("turn %s of room %r: %s", self.turn_id, self.room, settlement)
+            if self.door is not None:
+                self.door.previous = settlement
+        backlog = verdict.ending is Ending.FAILED and self._backlog_error
+        self.gate.finish(backlog or None)
+        self.house.watch.report(settlement)
+        self.block.note_settled()
+
+    def _make_settlement(self, verdict: Verdict, survivors: tuple[str, ...]) -> Settlement:
+        acked = self._cancel and getattr(self._remote, "acknowledges", True)
+        return Settlement(
+            room=self.room,
+            turn_id=self.turn_id,
+            ending=verdict.ending,
+            proof=verdict.proof,
+            gone=verdict.gone,
+            request=self.request,
+            asked_at=self.since if self.request is not None else None,
+            sent_at=self._sent_at,
+            acked_at=self._cancel.returned_at if self._cancel and acked else None,
+            ended_at=self._ended_at,
+            settled_at=trio.current_time(),
+            asked_wall=self._asked_wall,
+            errors=tuple(self._errors),
+            survivors=survivors,
+            dropped=self.gate.dropped,
+            usage=None if self._end is None else self._end.usage,
+        )
+
+    def _leave_session(self) -> None:
+        if self._remote is not None and self.door is not None:
+            try:
+                self.door.session = self._remote.session
+            except Exception as error:
+                self._errors.append(error)
+
+    def _name_survivors(self) -> tuple[str, ...]:
+        survivors = self._reaping.survivors if self._reaping is not None else ()
+        for call in self._alive():
+            self.house.stragglers[call] = self.turn_id
+            survivors += (f"{call.name}() of turn {self.turn_id} has not returned",)
+            logger.warning("room %r goes on without %s", self.room, survivors[-1])
+        return survivors
+
+    def _alive(self) -> list[Call]:
+        calls = [self._life, self._cancel, self._kill]
+        if self._reaping is not None:
+            calls.append(self._reaping.call)
+        return [call for call in calls if call is not None and call.alive]
+
+    def _set_alarm(self, when: float | None) -> None:
+        if self._alarm is not None:
+            self._alarm.call_off()
+        self._alarm = None if when is None else self.house.watch.alarm(when, self._ring)
+
+    def _spawn(self, fn: Callable[[], Awaitable[object]]) -> None:
+        self.house.spawn(self._context, fn, f"turnstop {fn.__name__} of {self.turn_id}")
+
+
+def _checked(end: object) -> End:
+    if not isinstance(end, End):
+        raise BackendMisbehaved(f"follow() returned {end!r}, which is no End")
+    return end

@@ -1,0 +1,220 @@
+"""`open_rooms`: the nursery that turns live in, and the face of it."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Generic, TypeVar, final
+
+import attrs
+import outcome
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from ._admission import Door
+from ._budget import StopBudget
+from ._calls import unprotected
+from ._errors import BackendError
+from ._house import House
+from ._receipt import StopReceipt, receipt
+from ._records import OnlyMadeByUs, Settlement, Statistics, StopRequest, StopVerdict
+from ._turn import Turn
+from ._unwrap import open_private_nursery
+from ._watch import Watch, observers_of
+from .abc import Backend
+
+Content = TypeVar("Content")
+
+
+@attrs.define(eq=False)
+class _Retiring:
+    """The guest that holds a room while it is retired."""
+
+    task: trio.lowlevel.Task | None
+
+
+@final
+@attrs.define(eq=False, repr=False)
+class Rooms(Generic[Content], metaclass=OnlyMadeByUs):
+    """Rooms of one backend: one turn at a time in each, first come, first served.
+
+    Made by `open_rooms`.
+    """
+
+    _house: House
+    _prefix: str = attrs.field(factory=lambda: secrets.token_hex(4), init=False)
+    _numbers: itertools.count[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
+
+    def turn(self, room: str, content: Content, *, turn_id: str | None = None) -> Turn:
+        """A turn to be entered with `async with`; nothing happens before that.
+
+        Args:
+            room: the conversation. Its turns never overlap.
+            content: what the backend takes: a str, or what its adapter documents.
+            turn_id: names the turn, uniquely in its room; made up by default.
+        """
+        if not isinstance(room, str):
+            raise TypeError(f"a room is named by a str: got {room!r}")
+        if turn_id is None:
+            turn_id = f"{self._prefix}-{next(self._numbers)}"
+        turn: Turn = Turn._create(self._house, room, turn_id, content)
+        return turn
+
+    @enable_ki_protection
+    def stop(
+        self, room: str, *, turn_id: str | None = None, reason: str = "", source: str = ""
+    ) -> StopReceipt:
+        """Stop the room's turns, the waiting ones too. Never waits, raises nothing of a backend.
+
+        Args:
+            room: a room without turns is no error: the receipt says NOTHING.
+            turn_id: stop this turn only; the receipt says STALE where it is not live here.
+            reason: free text, kept in the settlement.
+            source: free text: where the asking came from.
+
+        Raises:
+            RuntimeError: called from another thread.
+        """
+        self._house.check_thread()
+        turns = self._turns_of(self._house.doors.get(room))
+        if turn_id is not None:
+            turns = [turn for turn in turns if turn.turn_id == turn_id]
+        request = StopRequest("stop", reason, source)
+        otherwise = StopVerdict.NOTHING if turn_id is None else StopVerdict.STALE
+        return receipt([(turn, turn.ask(request)) for turn in turns], otherwise)
+
+    @enable_ki_protection
+    def stop_all(self, *, reason: str = "", source: str = "") -> StopReceipt:
+        """Stop every turn of every room; like `stop` otherwise."""
+        self._house.check_thread()
+        return self._stop_all(StopRequest("stop_all", reason, source))
+
+    def _stop_all(self, request: StopRequest) -> StopReceipt:
+        turns = [turn for door in self._house.doors.values() for turn in self._turns_of(door)]
+        return receipt([(turn, turn.ask(request)) for turn in turns], StopVerdict.NOTHING)
+
+    @staticmethod
+    def _turns_of(door: Door | None) -> list[Turn]:
+        return [] if door is None else [g for g in door.guests() if isinstance(g, Turn)]
+
+    @enable_ki_protection
+    async def retire(self, room: str) -> None:
+        """Stop the room's turns, wait for the room, and have the backend forget its session.
+
+        Raises:
+            RuntimeError: called inside a block of this room.
+            RoomsClosed: the rooms are closing.
+            BackendError: `forget` took longer than the budget's `kill_within` seconds; or
+                whatever it raised. The session is dropped all the same.
+
+        **Cancellation:** while waiting for the room: its turns are stopped, the session is kept.
+        Once `forget` is called, it is waited for within its bound.
+        """
+        door = self._house.door(room)
+        guest = _Retiring(trio.lowlevel.current_task())
+        request = StopRequest("retire")
+        try:
+            for turn in self._turns_of(door):
+                turn.ask(request)
+            if door.take_nowait(guest):
+                await trio.lowlevel.checkpoint()
+            else:
+                await door.wait(guest)
+                await trio.lowlevel.checkpoint_if_cancelled()
+            session, door.session, door.previous = door.session, None, None
+            await self._forget(room, session)
+        finally:
+            self._house.leave(door, guest)
+
+    async def _forget(self, room: str, session: object | None) -> None:
+        forget = getattr(self._house.backend, "forget", None)
+        if forget is None or session is None:
+            return
+        found: list[outcome.Maybe[None]] = []
+        back = trio.Event()
+        scope = trio.CancelScope(shield=True)
+
+        @enable_ki_protection
+        async def call() -> None:
+            try:
+                with scope:
+                    await unprotected(forget, session)
+                found.append(outcome.Value(None))
+            except Exception as error:
+                found.append(outcome.Error(error))
+            finally:
+                back.set()
+
+        self._house.nursery.start_soon(call, name=f"turnstop forget of {room!r}")
+        within = self._house.budget.kill_within
+        # The wait is ours and can be abandoned; the call may refuse to die.
+        with trio.move_on_after(within, shield=True):
+            await back.wait()
+        if not found or scope.cancel_called:
+            scope.cancel()
+            raise BackendError(f"forget() of room {room!r} took longer than {within} s")
+        found[0].unwrap()
+
+    def statistics(self) -> Statistics:
+        """A snapshot of these rooms."""
+        turns = [turn for door in self._house.doors.values() for turn in self._turns_of(door)]
+        states = [turn.state for turn in turns]
+        return Statistics(
+            rooms=sum(door.holder is not None for door in self._house.doors.values()),
+            live=states.count("live") + states.count("stopping"),
+            waiting=states.count("waiting"),
+            stopping=states.count("stopping"),
+            stragglers=len(self._house.stragglers),
+            dropped=self._house.tally.dropped,
+        )
+
+    def _shut(self) -> None:
+        if not self._house.closing:
+            self._house.closing = True
+            self._stop_all(StopRequest("closing"))
+
+    @enable_ki_protection
+    async def _close(self) -> None:
+        self._shut()
+        await self._house.wait_empty()
+        self._house.watch.close()
+
+    def __repr__(self) -> str:
+        state = "closing" if self._house.closing else "open"
+        return f"<Rooms of {self._house.backend!r}: {state}, {self.statistics()}>"
+
+
+@asynccontextmanager
+async def open_rooms(
+    backend: Backend[Content],
+    *,
+    budget: StopBudget | None = None,
+    sweep: bool = True,
+    observers: Sequence[Callable[[Settlement], Any]] = (),
+) -> AsyncGenerator[Rooms[Content], None]:
+    """Open rooms in which a backend works on turns.
+
+    Args:
+        backend: what an adapter's `open_*` yields, or anything that fits `turnstop.abc.Backend`.
+        budget: the bound of each stop; 5 s and 2 s by default.
+        sweep: end what a stopped turn left; False lists it in `Settlement.survivors` instead.
+        observers: called with each `Settlement`, by a task of the kernel. One that raises is
+            logged and dropped.
+
+    The exit stops what is live, waits until every block has left, and then for adapter calls
+    that refuse to end.
+
+    **Cancellation:** stops every turn in the step in which it arrives; the exit then waits for
+    the settlements, within their budget.
+    """
+    watch = Watch(observers_of(observers))
+    async with open_private_nursery() as nursery:
+        house = House(backend, budget or StopBudget(), sweep, nursery, watch)
+        rooms: Rooms[Content] = Rooms._create(house)
+        nursery.start_soon(watch.run, rooms._shut, name="turnstop watch")
+        try:
+            yield rooms
+        finally:
+            await rooms._close()
