@@ -19,6 +19,10 @@ from pathlib import Path
 import attrs
 import pytest
 
+import turnstop
+import turnstop.abc
+import turnstop.events
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -76,6 +80,7 @@ def run(program: str, where: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-W", "error", script],
         cwd=where,
+        env={**os.environ, "PYTHONPATH": str(Path(turnstop.__file__).parent.parent)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -131,3 +136,20 @@ def test_links_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
     local = [target for target in targets if "://" not in target]
     assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+def _section(page: str, heading: str) -> list[str]:
+    section = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+
+
+def test_reference_lists_every_public_name() -> None:
+    page = (ROOT / "docs" / "reference" / "names.md").read_text(encoding="utf-8")
+    events = [name for name, kind in vars(turnstop.events).items() if _is_event(name, kind)]
+    assert sorted(_section(page, "turnstop")) == turnstop.__all__
+    assert sorted(_section(page, "turnstop.abc")) == sorted(turnstop.abc.__all__)
+    assert sorted(_section(page, "turnstop.events")) == sorted(events)
+
+
+def _is_event(name: str, kind: object) -> bool:
+    return name == "Event" or kind in turnstop.events.Event.__args__

@@ -19,8 +19,8 @@ import turnstop
 
 FLOORS: dict[str, tuple[str, ...]] = {
     "F0": ("abc", "events", "_errors", "_ending", "_records", "_budget"),
-    "F1": ("_service", "_gate", "_admission", "_unwrap", "_watch", "_house", "_receipt"),
-    "F2": ("_turn",),
+    "F1": ("_service", "_gate", "_admission", "_unwrap", "_watch", "_calls", "_house", "_receipt"),
+    "F2": ("_life", "_turn"),
     "F3": ("_rooms",),
     "F4": ("_inbox", "_journal", "claims", "executor", "observe"),
     "F5": ("_bridge", "feeds", "server"),
@@ -35,7 +35,7 @@ CORE = ("F0", "F1", "F2", "F3")
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "F0": ("F0",),
     "F1": ("F0", "F1"),
-    "F2": ("F0", "F1"),
+    "F2": ("F0", "F1", "F2"),
     "F3": ("F0", "F1", "F2"),
     "F4": CORE,
     "F5": (*CORE, "F4", "F5"),
@@ -74,6 +74,10 @@ class Module:
     def unit(self) -> str:
         """What its floor is looked up by."""
         return self.name.partition(".")[0]
+
+    @property
+    def is_private(self) -> bool:
+        return any(part.startswith("_") for part in self.name.split("."))
 
     @property
     def floor(self) -> str:
@@ -285,12 +289,12 @@ def _is_documented(module: Module, name: str, tree: Tree) -> bool:
 def public_coroutines_say_what_a_cancel_leaves(tree: Tree) -> list[str]:
     """Not the command line's, and not what only the kernel calls: `turnstop.abc` says that."""
     wrong = []
-    shown = {name for face in _faces(tree) for name in _all_of(face)}
+    shown = {name for m in tree.values() if not m.is_private for name in _all_of(m)}
     for module in (m for m in tree.values() if m.floor != "F7"):
         for owner, function in _public_coroutines(module):
             if owner and function.name in CALLED_BY_THE_KERNEL:
                 continue
-            if module.unit.startswith("_") and (owner or function.name) not in shown:
+            if module.is_private and (owner or function.name) not in shown:
                 continue
             if "**Cancellation:**" not in (ast.get_docstring(function) or ""):
                 wrong.append(f"{module.name}:{function.lineno} {function.name}")
