@@ -208,14 +208,12 @@ def functions_are_short(tree: Tree) -> list[str]:
 
 
 def _code_lines(node: ast.FunctionDef | ast.AsyncFunctionDef, text: str) -> int:
-    """Lines from `def` on, without docstring, blank lines and lines of comment."""
-    skipped: set[int] = set()
-    if ast.get_docstring(node) is not None:
-        first = node.body[0]
-        skipped.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+    """Lines of its body, without docstring, blank lines and lines of comment."""
+    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+    first = body[0].lineno if body else node.lineno
     lines = text.splitlines()
-    counted = (n for n in range(node.lineno, (node.end_lineno or 0) + 1) if n not in skipped)
-    return sum(1 for n in counted if lines[n - 1].strip() and lines[n - 1].strip()[0] != "#")
+    stripped = (line.strip() for line in lines[first - 1 : node.end_lineno])
+    return sum(1 for line in stripped if line and not line.startswith("#"))
 
 
 def adapters_leave_the_stop_to_the_kernel(tree: Tree) -> list[str]:
@@ -348,9 +346,9 @@ def test_import_is_light() -> None:
     assert {name.partition(".")[0] for name in done.stdout.split()} & {*HEAVY} == set()
 
 
-LONG = "def f() -> None:\n" + "    print()\n" * 29
+LONG = "def f() -> None:\n" + "    print()\n" * 30
 COMMENTED = (
-    'def f() -> None:\n    """One.\n\n    Two.\n    """\n' + "    # why\n\n    print()\n" * 28
+    'def f() -> None:\n    """One.\n\n    Two.\n    """\n' + "    # why\n\n    print()\n" * 29
 )
 RETIRE = 'async def retire(self) -> None:\n        """**Cancellation:** nothing is left."""'
 CLEAN = {
