@@ -1,0 +1,270 @@
+"""One message to an A2A agent, from the moment it can be cancelled to the end of its work."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar, final
+
+import attrs
+import trio
+from a2a.types import a2a_pb2 as pb
+
+from ..._errors import BackendError, BackendLost, BackendMisbehaved, BackendRefused
+from ...abc import Emit, End, How, Proof
+from ...events import Event, Text
+from ...transports.reading import Reader
+from ._account import Account
+from ._wire import (
+    INVALID_RESPONSE,
+    METHOD_NOT_FOUND,
+    NOT_CANCELABLE,
+    NOT_FOUND,
+    REFUSALS,
+    UNSUPPORTED,
+    AgentError,
+    Wire,
+)
+
+Said = TypeVar("Said")
+
+_RECONNECT_PAUSES: Final = (0.05, 0.2, 1.0)
+_FIRST_POLL: Final = 0.05
+_FIRST_PAUSE: Final = 0.005
+_LONGEST_PAUSE: Final = 0.25
+
+
+@attrs.frozen
+class A2ASession:
+    """What a room's next turn continues.
+
+    Attributes:
+        context_id: the conversation. Chosen here, unless the agent insists on its own.
+        task_id: the task that waits for an answer; None where the next turn begins a new one.
+    """
+
+    context_id: str
+    task_id: str | None = None
+
+    def __str__(self) -> str:
+        waiting = f", task {self.task_id} waits" if self.task_id else ""
+        return f"context {self.context_id}{waiting}"
+
+
+@final
+class A2ATurn:
+    """A message and the task that it began, or continues."""
+
+    def __init__(self, wire: Wire, message: pb.Message, poll_every: float) -> None:
+        self._wire = wire
+        self._message = message
+        self._poll_every = poll_every
+        self._revealed = trio.Event()
+        self._told = False
+        self._failure: Exception | None = None
+        self._refusal: Exception | None = None
+        self.reader: Reader[Event | End | Exception] = Reader()
+        self._account = Account(self.reader.post, message.context_id, message.task_id or None)
+
+    @property
+    def session(self) -> A2ASession:
+        """The context; with the task, where that waits for an answer."""
+        waiting = self._account.task_id if self._account.waits else None
+        return A2ASession(self._account.context_id, waiting)
+
+    async def reveal(self) -> None:
+        """Return when the agent can be told to cancel; raise what came instead."""
+        try:
+            await self._revealed.wait()
+        except trio.Cancelled:
+            self.reader.close()
+            raise
+        if self._refusal is not None:
+            raise self._refusal
+
+    async def follow(self, emit: Emit) -> End:
+        try:
+            while True:
+                item = await self.reader.receive()
+                if isinstance(item, End):
+                    return item
+                if isinstance(item, Exception):
+                    raise item
+                emit(item)
+        finally:
+            self.reader.close()
+
+    async def cancel(self, sent: Callable[[], None]) -> None:
+        self._told = True
+        pause = _FIRST_PAUSE
+        while not await self._tell(sent):
+            if self._failure is not None:
+                raise BackendLost("the agent knows no task of this turn: look at what it does")
+            await trio.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_PAUSE)
+
+    async def _tell(self, sent: Callable[[], None]) -> bool:
+        """Whether the agent has taken the cancel; False: it cannot be told yet."""
+        try:
+            task_id = self._account.task_id or await self._look_up()
+            if task_id is None:
+                return False
+            task = await self._wire.cancel(task_id, sent)
+        except AgentError as error:
+            if error.code == NOT_FOUND:
+                return False
+            if error.code == NOT_CANCELABLE:
+                return task_id == self._account.task_id
+            raise BackendRefused(f"the agent does not cancel: {error}") from error
+        except BackendError:
+            if self._failure is not None:
+                raise
+            return False
+        if not self._wire.streams:
+            self._account.hear_task(task)
+            if self._account.over:
+                self.reader.post(self._account.end(Proof.CLAIMED))
+        return True
+
+    async def _look_up(self) -> str | None:
+        try:
+            found = await self._wire.find(self._account.context_id, self._message.message_id)
+        except AgentError as error:
+            if error.code not in (METHOD_NOT_FOUND, UNSUPPORTED):
+                raise
+        else:
+            self._account.task_id = self._account.task_id or found
+        return self._account.task_id
+
+    async def read(self) -> None:
+        """The reader's task: to the end, which it posts."""
+        try:
+            outcome = await (self._read_stream() if self._wire.streams else self._read_states())
+        except AgentError as error:
+            outcome = self._judge_answer(error)
+        except Exception as error:
+            outcome = self._judge_failure(error)
+        if isinstance(outcome, Exception):
+            self._failure = outcome
+            # Once it was revealed, the failure is follow's to raise: then it can be cancelled.
+            self._refusal = None if self._revealed.is_set() else outcome
+        self.reader.post(outcome)
+        self._revealed.set()
+
+    async def _read_stream(self) -> End | Exception:
+        try:
+            await self._begin(self._send_streaming)
+        except BackendLost:
+            if self._account.task_id is None or not self._revealed.is_set():
+                raise
+            return await self._resume(Proof.CLAIMED)
+        return await self._resume(Proof.STREAM)
+
+    async def _resume(self, proof: Proof) -> End:
+        """The end, if the stream that is over said it; else from another stream of the task."""
+        pauses = list(_RECONNECT_PAUSES)
+        lost: Exception = BackendLost("the agent closed the stream before the task's end")
+        while not self._account.over:
+            if self._account.task_id is None or not pauses:
+                raise lost
+            await trio.sleep(pauses.pop(0))
+            heard = self._account.heard
+            try:
+                proof = await self._subscribe(self._account.task_id)
+            except (AgentError, BackendError) as error:
+                lost = self._judge_failure(error)
+                if isinstance(error, AgentError) and error.code == NOT_FOUND:
+                    raise lost from error
+            if self._account.heard > heard + 1:
+                pauses = list(_RECONNECT_PAUSES)
+        return self._account.end(proof)
+
+    async def _subscribe(self, task_id: str) -> Proof:
+        self._account.hear_task(await self._wire.get(task_id))
+        if self._account.over:
+            return Proof.CLAIMED
+        request = pb.SubscribeToTaskRequest(id=task_id)
+        await self._wire.stream("SubscribeToTask", request, self._hear_again)
+        return Proof.STREAM
+
+    async def _read_states(self) -> End | Exception:
+        try:
+            said = await self._begin(self._send_polling)
+        except BackendLost:
+            # What was sent may be at work: an agent that answers at the end only may still say so.
+            if await self._look_up() is None:
+                raise
+            said = None
+        if said is not None:
+            self.reader.post(Text(said))
+            return End(How.COMPLETED, Proof.EVENT)
+        pause = _FIRST_POLL
+        while not self._account.over:
+            await trio.sleep(pause)
+            pause = min(pause * 1.5, self._poll_every)
+            self._account.hear_task(await self._poll())
+        return self._account.end(Proof.CLAIMED)
+
+    async def _poll(self) -> pb.Task:
+        assert self._account.task_id is not None
+        for pause in (*_RECONNECT_PAUSES, None):
+            try:
+                return await self._wire.get(self._account.task_id)
+            except AgentError as error:
+                raise self._judge_failure(error) from error
+            except BackendError:
+                if pause is None:
+                    raise
+                await trio.sleep(pause)
+        raise AssertionError("unreachable")
+
+    async def _begin(self, send: Callable[[], Awaitable[Said]]) -> Said:
+        try:
+            return await send()
+        except AgentError as error:
+            # The task that waited for this answer is over, or the agent has forgotten it. Never
+            # once a cancel was asked for: it may have been what ended the task.
+            gone = error.code in (NOT_FOUND, UNSUPPORTED) and self._message.task_id
+            if not gone or self._told or self._account.heard:
+                raise
+                self._message.task_id, self._account.task_id = "", None
+            return await send()
+
+    async def _send_streaming(self) -> None:
+        request = pb.SendMessageRequest(message=self._message)
+        await self._wire.stream("SendStreamingMessage", request, self._hear)
+
+    async def _send_polling(self) -> str | None:
+        request = pb.SendMessageRequest(message=self._message)
+        answer = await self._wire.send(request, self._revealed.set)
+        if isinstance(answer, str):
+            return answer
+        self._account.hear_task(answer)
+        self._revealed.set()
+        return None
+
+    def _hear(self, event: pb.StreamResponse) -> None:
+        self._account.hear(event)
+        self._revealed.set()
+
+    def _hear_again(self, event: pb.StreamResponse) -> None:
+        self._hear(event)
+        # Nobody closes this stream while the task waits for a person.
+        if self._account.waits:
+            raise AgentError(None, "the task waits for an answer")
+
+    def _judge_answer(self, error: AgentError) -> End | Exception:
+        """An error answer is this turn's end, unless nothing began, or the work may go on."""
+        if error.code == INVALID_RESPONSE:
+            return BackendMisbehaved(f"the agent broke off, and its work may go on: {error}")
+        if error.code in REFUSALS and not self._revealed.is_set():
+            return BackendRefused(f"the agent refused the message: {error}")
+        return End(How.FAILED, Proof.EVENT, detail=str(error))
+
+    def _judge_failure(self, error: Exception) -> Exception:
+        if isinstance(error, AgentError):
+            return BackendLost(f"the agent no longer follows the task: {error}")
+        if isinstance(error, BackendRefused) and self._revealed.is_set():
+            return BackendLost(str(error))
+        if isinstance(error, BackendError):
+            return error
+        return BackendMisbehaved(f"the agent's answer makes no sense: {error!r}")
