@@ -1,0 +1,331 @@
+"""JSON-RPC: two-phase calls, requests both ways, and what a cancelled caller leaves behind."""
+
+import json
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from trio.testing import memory_stream_pair, wait_all_tasks_blocked
+
+from turnstop._errors import BackendLost
+from turnstop.transports._lines import LineSplitter
+from turnstop.transports.jsonrpc import Connection, Incoming, RpcError, open_connection
+
+
+@attrs.define
+class Far:
+    """The other end of the wire."""
+
+    stream: trio.StapledStream[Any, Any]
+    buffer: bytes = b""
+
+    async def read(self) -> dict[str, Any]:
+        while b"\n" not in self.buffer:
+            chunk = await self.stream.receive_some()
+            assert chunk
+            self.buffer += chunk
+        line, _, self.buffer = self.buffer.partition(b"\n")
+        frame = json.loads(line)
+        assert isinstance(frame, dict)
+        return frame
+
+    async def write(self, frame: object) -> None:
+        await self.stream.send_all(json.dumps(frame).encode() + b"\n")
+
+
+def topic_of(incoming: Incoming) -> str | None:
+    return incoming.params.get("thread")
+
+
+@asynccontextmanager
+async def wire(**options: Any) -> AsyncGenerator[tuple[Connection, Far, list[Incoming]], None]:
+    near, far = memory_stream_pair()
+    strays: list[Incoming] = []
+    async with open_connection(
+        near, near, topic_of=topic_of, fallback=strays.append, **options
+    ) as connection:
+        yield connection, Far(far), strays
+
+
+async def test_a_call_has_two_phases() -> None:
+    async with wire() as (connection, far, _), trio.open_nursery() as nursery:
+        said: list[object] = []
+
+        async def call() -> None:
+            result = await connection.call("go", {"x": 1}, sent=lambda: said.append("sent"))
+            said.append(result)
+
+        nursery.start_soon(call)
+        frame = await far.read()
+        assert frame == {"jsonrpc": "2.0", "id": 1, "method": "go", "params": {"x": 1}}
+        await wait_all_tasks_blocked()
+        assert said == ["sent"]
+        await far.write({"id": 1, "result": [2]})
+        await wait_all_tasks_blocked()
+        assert said == ["sent", [2]]
+
+
+async def test_the_version_member_can_be_left_out() -> None:
+    async with wire(version=False) as (connection, far, _):
+        connection.notify("hello")
+        assert await far.read() == {"method": "hello"}
+
+
+async def test_replies_may_come_in_any_order() -> None:
+    async with wire() as (connection, far, _), trio.open_nursery() as nursery:
+        results: dict[str, object] = {}
+
+        async def call(name: str) -> None:
+            results[name] = await connection.call(name, {})
+
+        for name in "abc":
+            nursery.start_soon(call, name)
+        frames = [await far.read() for _ in range(3)]
+        for frame in reversed(frames):
+            await far.write({"id": frame["id"], "result": frame["method"].upper()})
+        await wait_all_tasks_blocked()
+        assert results == {"a": "A", "b": "B", "c": "C"}
+
+
+@pytest.mark.parametrize("error", [{"code": -32600, "message": "no"}, "no", {"message": "no"}])
+async def test_an_error_answer_is_raised(error: object) -> None:
+    async with wire() as (connection, far, _), trio.open_nursery() as nursery:
+        nursery.start_soon(answer_next, far, {"error": error})
+        with pytest.raises(RpcError) as caught:
+            await connection.call("go", {})
+        assert caught.value.message == "no"
+
+
+async def answer_next(far: Far, answer: dict[str, object]) -> None:
+    frame = await far.read()
+    await far.write({"id": frame["id"], **answer})
+
+
+async def test_a_cancelled_call_that_has_not_left_never_does() -> None:
+    async with wire() as (connection, far, _):
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await connection.call("never", {})
+        connection.notify("next")
+        assert (await far.read())["method"] == "next"
+
+
+async def test_a_cancelled_call_is_sent_whole_and_its_late_reply_is_dropped() -> None:
+    async with wire() as (connection, far, _), trio.open_nursery() as nursery:
+        with trio.CancelScope() as scope:
+            await cancel_when_read(nursery, scope, far)
+            await connection.call("slow", {"text": "x" * 100_000})
+        nursery.start_soon(answer_next, far, {"result": "fresh"})
+        await far.write({"id": 1, "result": "stale"})
+        assert await connection.call("next", {}) == "fresh"
+
+
+async def cancel_when_read(nursery: trio.Nursery, scope: trio.CancelScope, far: Far) -> None:
+    async def read_then_cancel() -> None:
+        assert len((await far.read())["params"]["text"]) == 100_000
+        scope.cancel()
+
+    nursery.start_soon(read_then_cancel)
+
+
+async def test_a_cancel_in_the_middle_of_a_frame_leaves_whole_frames_behind() -> None:
+    near, far_stream = memory_stream_pair()
+    far = Far(far_stream)
+    gate = trio.Event()
+    whole = near.send_stream.send_all_hook
+
+    async def halfway() -> None:
+        await gate.wait()
+        if whole is not None:
+            await whole()
+
+    near.send_stream.send_all_hook = halfway
+    async with open_connection(
+        near, near, topic_of=topic_of, fallback=lambda _: None
+    ) as connection:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(connection.call, "first", {})
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        connection.notify("second")
+        gate.set()
+        assert [(await far.read())["method"] for _ in range(2)] == ["first", "second"]
+
+
+async def test_what_a_cancelled_call_made_can_be_undone_when_its_reply_comes() -> None:
+    async with wire() as (connection, far, _):
+        undone: list[object] = []
+
+        async def undo(result: object) -> None:
+            undone.append(result)
+
+        async with trio.open_nursery() as nursery:
+
+            async def call() -> None:
+                await connection.call("make", {}, late=undo)
+
+            nursery.start_soon(call)
+            assert (await far.read())["method"] == "make"
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        await far.write({"id": 1, "result": "thing"})
+        await wait_all_tasks_blocked()
+        assert undone == ["thing"]
+
+
+async def test_a_reply_in_time_is_not_undone() -> None:
+    async with wire() as (connection, far, _), trio.open_nursery() as nursery:
+        undone: list[object] = []
+
+        async def undo(result: object) -> None:
+            undone.append(result)
+
+        nursery.start_soon(answer_next, far, {"result": 1})
+        assert await connection.call("make", {}, late=undo) == 1
+        await wait_all_tasks_blocked()
+        assert undone == []
+
+
+async def test_a_topic_hears_its_own_in_order_and_strays_fall_back() -> None:
+    async with wire() as (connection, far, strays):
+        topic = connection.subscribe("a")
+        for number in range(3):
+            await far.write({"method": "say", "params": {"thread": "a", "n": number}})
+        await far.write({"method": "say", "params": {"thread": "b", "n": 9}})
+        assert [(await topic.receive()).params["n"] for _ in range(3)] == [0, 1, 2]
+        await wait_all_tasks_blocked()
+        assert [stray.params["n"] for stray in strays] == [9]
+
+
+async def test_a_request_is_answered_once() -> None:
+    async with wire() as (connection, far, _):
+        topic = connection.subscribe("a")
+        await far.write({"id": "q", "method": "ask", "params": {"thread": "a"}})
+        request = await topic.receive()
+        assert request.wants_reply
+        request.reply({"yes": True})
+        request.refuse("twice")
+        assert not request.wants_reply
+        connection.notify("next")
+        assert await far.read() == {"jsonrpc": "2.0", "id": "q", "result": {"yes": True}}
+        assert (await far.read())["method"] == "next"
+
+
+async def test_a_room_that_reads_nothing_holds_nobody() -> None:
+    async with wire() as (connection, far, _), trio.open_nursery() as nursery:
+        connection.subscribe("idle")
+        for number in range(1000):
+            await far.write({"method": "say", "params": {"thread": "idle", "n": number}})
+        nursery.start_soon(answer_next, far, {"result": "here"})
+        assert await connection.call("go", {}) == "here"
+
+
+async def test_a_closed_topic_hands_its_unread_requests_to_the_fallback() -> None:
+    async with wire() as (connection, far, strays):
+        topic = connection.subscribe("a")
+        await far.write({"id": 7, "method": "ask", "params": {"thread": "a"}})
+        await wait_all_tasks_blocked()
+        topic.close()
+        assert [stray.raw["id"] for stray in strays] == [7]
+        await far.write({"id": 8, "method": "ask", "params": {"thread": "a"}})
+        await wait_all_tasks_blocked()
+        assert [stray.raw["id"] for stray in strays] == [7, 8]
+
+
+async def test_a_lost_connection_tells_every_caller_and_topic_with_an_error_of_its_own() -> None:
+    async with wire() as (connection, far, _):
+        topic = connection.subscribe("a")
+        errors: list[BackendLost] = []
+
+        async def call() -> None:
+            with pytest.raises(BackendLost, match="over") as caught:
+                await connection.call("go", {})
+            errors.append(caught.value)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            nursery.start_soon(call)
+            await wait_all_tasks_blocked()
+            await far.write({"method": "last", "params": {"thread": "a"}})
+            await far.stream.send_eof()
+            await connection.broken.wait()
+            assert errors == []
+            connection.declare_lost(lambda: BackendLost("over", gone=True))
+        assert len(set(map(id, errors))) == 2
+        assert (await topic.receive()).method == "last"
+        with pytest.raises(BackendLost, match="over"):
+            await topic.receive()
+        with pytest.raises(BackendLost, match="over"):
+            await connection.call("more", {})
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (b"Traceback (most recent call last)\n", "no JSON: Traceback"),
+        (b"[1, 2]\n", "no JSON-RPC"),
+        (b"{}\n", "no JSON-RPC"),
+        (b'{"id": null, "error": {"code": -32700}}\n', "no JSON-RPC"),
+        (b"[" * 100_000 + b"\n", "no JSON"),
+        (b"\xff\xfe\n", "no JSON"),
+        (b"x" * 5000 + b"\n", "more than 4096 bytes"),
+        (b"x" * 5000, "more than 4096 bytes"),
+    ],
+)
+async def test_garbage_breaks_the_connection_and_says_what_was_wrong(
+    line: bytes, text: str
+) -> None:
+    limit = 4096 if text.startswith("more") else 2**20
+    async with wire(max_line=limit) as (connection, far, _):
+        await far.stream.send_all(line)
+        await connection.broken.wait()
+        assert text in str(connection.why)
+        assert len(str(connection.why)) < 300
+
+
+async def test_blank_lines_and_unknown_replies_are_no_garbage() -> None:
+    async with wire() as (connection, far, _), trio.open_nursery() as nursery:
+        await far.stream.send_all(b"\n  \r\n" + b'{"id": 99, "result": 1}\n')
+        nursery.start_soon(answer_next, far, {"result": "fine"})
+        assert await connection.call("go", {}) == "fine"
+
+
+async def test_a_peer_that_closes_its_input_breaks_the_connection(autojump_clock: object) -> None:
+    async with wire() as (connection, far, _):
+        await far.stream.receive_stream.aclose()
+        connection.notify("hello")
+        await connection.broken.wait()
+        assert "closed its input" in str(connection.why)
+
+
+async def test_callers_outlive_a_cancellation_around_the_connection() -> None:
+    """A floor is cancelled only after the floors above have left."""
+    answers = []
+    with trio.CancelScope() as outer:
+        async with wire() as (connection, far, _), trio.open_nursery() as nursery:
+            nursery.start_soon(answer_later, far)
+            with trio.CancelScope(shield=True):
+                outer.cancel()
+                answers.append(await connection.call("stop", {}))
+    assert answers == ["stopped"]
+
+
+async def answer_later(far: Far) -> None:
+    with trio.CancelScope(shield=True):
+        await answer_next(far, {"result": "stopped"})
+
+
+def pieces(data: bytes, size: int) -> Iterator[bytes]:
+    return (data[at : at + size] for at in range(0, len(data), size))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_lines_are_the_same_however_they_are_cut(size: int) -> None:
+    splitter = LineSplitter(limit=64)
+    lines = [
+        line for piece in pieces(b"one\n\ntwo three\nfour", size) for line in splitter.feed(piece)
+    ]
+    assert lines == [b"one", b"", b"two three"]

@@ -1,0 +1,190 @@
+"""A program on a wire: however it is lost, it is ended first, and callers learn the whole truth."""
+
+import os
+import signal
+import sys
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import pytest
+import trio
+
+from turnstop._errors import BackendLost, BackendRefused
+from turnstop.transports.jsonrpc import Connection, Incoming
+from turnstop.transports.peer import Peer, open_peer
+from turnstop.transports.process import Grace
+
+# Answers each call with its own params; a call's method may make it misbehave instead.
+PROGRAM = """
+import json, os, signal, sys, time
+def say(frame):
+    print(json.dumps(frame), flush=True)
+for line in sys.stdin:
+    frame = json.loads(line)
+    method = frame["method"]
+    if method == "exit":
+        print("last words", file=sys.stderr, flush=True)
+        sys.exit(9)
+    if method == "garbage":
+        print("Segmentation fault", flush=True)
+    if method == "deafen":
+        os.close(1)
+        while True: time.sleep(60)
+    if method == "hold":
+        if os.fork() == 0:
+            time.sleep(300)
+        os._exit(11)
+    if method == "farewell":
+        say({"method": "bye", "params": {"thread": "a"}})
+        sys.exit(0)
+    if method == "silent":
+        continue
+    say({"id": frame.get("id"), "result": frame.get("params")})
+"""
+
+
+async def hello(rpc: Connection) -> None:
+    await rpc.call("hello", {})
+
+
+def open_echo(code: str = PROGRAM, **options: Any) -> AbstractAsyncContextManager[Peer]:
+    def topic_of(incoming: Incoming) -> str | None:
+        return incoming.params.get("thread")
+
+    return open_peer(
+        [sys.executable, "-c", code],
+        topic_of=topic_of,
+        fallback=lambda incoming: incoming.refuse("nobody asked"),
+        handshake=options.pop("handshake", hello),
+        name="echo",
+        grace=Grace(0.2, 0.2, 20.0),
+        **options,
+    )
+
+
+async def lose(method: str) -> BackendLost:
+    """Make the program misbehave by a call; return what that call raised."""
+    found: list[BackendLost] = []
+
+    async def call(peer: Peer) -> None:
+        with pytest.raises(BackendLost) as caught:
+            await peer.rpc.call(method, {})
+        found.append(caught.value)
+
+    async with trio.open_nursery() as nursery:
+        async with open_echo() as peer:
+            nursery.start_soon(call, peer)
+            await peer.broken.wait()
+            assert not found
+    return found[0]
+
+
+async def test_calls_go_there_and_back() -> None:
+    async with open_echo() as peer:
+        assert await peer.rpc.call("x", {"a": "\u2028ü" * 50_000}) == {"a": "\u2028ü" * 50_000}
+
+
+async def test_an_exit_is_told_with_status_and_stderr() -> None:
+    error = await lose("exit")
+    assert error.gone
+    assert "exited with status 9; its stderr ends: last words" in str(error)
+
+
+async def test_garbage_ends_the_program_and_is_quoted() -> None:
+    error = await lose("garbage")
+    assert error.gone
+    assert "it wrote what is no JSON: Segmentation fault" in str(error)
+
+
+async def test_a_closed_stdout_ends_the_program() -> None:
+    error = await lose("deafen")
+    assert error.gone
+    assert "was ended by signal 15" in str(error)
+
+
+async def test_an_exit_shows_though_a_grandchild_holds_the_pipes() -> None:
+    error = await lose("hold")
+    assert error.gone
+    assert "exited with status 11" in str(error)
+
+
+async def test_what_was_said_before_an_exit_is_heard() -> None:
+    async with open_echo() as peer:
+        topic = peer.rpc.subscribe("a")
+        peer.rpc.notify("farewell")
+        await peer.broken.wait()
+    assert (await topic.receive()).method == "bye"
+    with pytest.raises(BackendLost, match="exited with status 0"):
+        await topic.receive()
+
+
+async def test_a_program_that_stops_reading_holds_nobody() -> None:
+    async with open_echo() as peer:
+        os.kill(peer.process.pid, signal.SIGSTOP)
+        big = {"text": "x" * 1_000_000}
+        with trio.move_on_after(0.1) as scope:
+            await peer.rpc.call("stuck", big)
+        assert scope.cancelled_caught
+        with trio.move_on_after(0.1) as scope:
+            await peer.rpc.call("behind it", {})
+        assert scope.cancelled_caught
+        os.kill(peer.process.pid, signal.SIGCONT)
+        assert await peer.rpc.call("after", {"fine": True}) == {"fine": True}
+    assert peer.process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("import sys; sys.exit('bad config')", "status 1; its stderr ends: bad config"),
+        ("print('Usage: echo')", "no JSON: Usage: echo"),
+    ],
+)
+async def test_a_program_that_fails_at_once_is_told_as_lost(code: str, text: str) -> None:
+    with pytest.raises(BackendLost, match=text) as caught:
+        async with open_echo(code):
+            raise AssertionError
+    assert caught.value.gone
+
+
+async def test_a_program_that_never_answers_is_given_up() -> None:
+    with pytest.raises(BackendLost, match=r"did not answer within 0\.2 s"):
+        async with open_echo("import time; time.sleep(300)", patience=0.2):
+            raise AssertionError
+
+
+async def test_a_refused_handshake_is_told() -> None:
+    code = 'print(\'{"id": 1, "error": {"code": 5, "message": "too old"}}\', flush=True)\n'
+    code += "import sys; sys.stdin.read()"
+    with pytest.raises(BackendLost, match="refused the handshake: too old"):
+        async with open_echo(code):
+            raise AssertionError
+
+
+async def test_a_missing_program_is_told_as_refused() -> None:
+    with pytest.raises(BackendRefused, match="pip install echo"):
+        async with open_peer(
+            ["/no/such/echo"],
+            topic_of=lambda _: None,
+            fallback=lambda _: None,
+            handshake=hello,
+            install="pip install echo",
+        ):
+            raise AssertionError
+
+
+async def test_a_request_without_a_topic_is_refused_by_the_fallback() -> None:
+    code = (
+        "import json, sys\n"
+        "sys.stdin.readline()\n"
+        "print(json.dumps({'id': 1, 'result': 0}), flush=True)\n"
+        "print(json.dumps({'id': 'q', 'method': 'ask'}), flush=True)\n"
+        "answer = json.loads(sys.stdin.readline())\n"
+        "got = {'method': 'got', 'params': {'thread': 'a', 'it': answer}}\n"
+        "print(json.dumps(got), flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    async with open_echo(code, version=False) as peer:
+        topic = peer.rpc.subscribe("a")
+        answer = (await topic.receive()).params["it"]
+    assert answer["error"]["message"] == "nobody asked"

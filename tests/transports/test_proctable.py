@@ -1,0 +1,165 @@
+"""The process table: marks are found wherever a process went, and only that one is ended."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from turnstop.transports import proctable
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+
+MARK = "TURNSTOP_TEST_MARK"
+
+
+def start(command: str, mark: str) -> subprocess.Popen[bytes]:
+    """Run a shell that prints a line once all of its children run."""
+    return subprocess.Popen(
+        ["/bin/sh", "-c", command],
+        stdout=subprocess.PIPE,
+        env={**os.environ, MARK: mark},
+        start_new_session=True,
+    )
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+def finder(mark: str) -> Callable[[], Awaitable[list[proctable.TableEntry]]]:
+    async def find() -> list[proctable.TableEntry]:
+        return [marked.process for marked in await proctable.find_marked(MARK, mark)]
+
+    return find
+
+
+async def ready(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdout is not None
+    assert await trio.to_thread.run_sync(process.stdout.readline) == b"up\n"
+
+
+async def test_a_setsid_grandchild_is_found_and_ended_and_its_neighbour_is_not() -> None:
+    mine = start("setsid sh -c 'trap \"\" TERM; echo up; while :; do sleep 0.2; done' &", "mine")
+    other = start("echo up; sleep 300", "other")
+    try:
+        await ready(mine)
+        await ready(other)
+        mine.wait()
+        found = await proctable.find_marked(MARK, "mine")
+        assert any("trap" in marked.process.command for marked in found)
+        assert all(marked.environment[MARK] == "mine" for marked in found)
+        assert await proctable.end_processes(finder("mine"), grace=0.05) == []
+        assert await proctable.find_marked(MARK, "mine") == []
+        assert other.poll() is None
+    finally:
+        end(mine)
+        end(other)
+
+
+async def test_a_child_without_its_environment_is_found_by_descent() -> None:
+    process = start("env -i /bin/sh -c 'echo up; sleep 300 & wait' & wait", "bare")
+    try:
+        await ready(process)
+        found = await proctable.find_marked(MARK, "bare")
+        assert {marked.environment[MARK] for marked in found} == {"bare"}
+        assert any(marked.process.command == "sleep 300" for marked in found)
+        assert await proctable.end_processes(finder("bare")) == []
+    finally:
+        end(process)
+
+
+async def test_a_recycled_pid_is_not_signalled() -> None:
+    process = start("echo up; sleep 300", "recycled")
+    try:
+        await ready(process)
+        entry = (await proctable.find_marked(MARK, "recycled"))[0].process
+        predecessor = attrs.evolve(entry, started=entry.started - 1)
+
+        async def predecessors() -> list[proctable.TableEntry]:
+            return [predecessor]
+
+        await proctable.end_processes(predecessors, grace=0.0, patience=0.0)
+        assert process.poll() is None
+    finally:
+        end(process)
+
+
+async def test_term_comes_before_kill() -> None:
+    code = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('told', flush=True), sys.exit(7)))\n"
+        "print('up', flush=True)\n"
+        "time.sleep(300)\n"
+    )
+    process = subprocess.Popen(  # noqa: ASYNC220
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        env={**os.environ, MARK: "polite"},
+        start_new_session=True,
+    )
+    try:
+        await ready(process)
+        assert await proctable.end_processes(finder("polite"), grace=20) == []
+        assert process.wait() == 7
+    finally:
+        end(process)
+
+
+async def test_a_zombie_counts_as_dead() -> None:
+    process = start("echo up; sleep 300", "zombie")
+    try:
+        await ready(process)
+        os.killpg(process.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222
+        assert await finder("zombie")() == []
+    finally:
+        end(process)
+
+
+async def test_entries_are_named_by_pid_and_command() -> None:
+    process = start("echo up; exec sleep 300", "named")
+    try:
+        await ready(process)
+        while True:
+            (marked,) = await proctable.find_marked(MARK, "named")
+            if marked.process.command == "sleep 300":
+                break
+        assert str(marked.process) == f"pid {process.pid}: sleep 300"
+    finally:
+        end(process)
+
+
+async def test_others_in_a_session_that_is_not_the_marked_ones_own_stay_out() -> None:
+    """A marked process in a terminal's session does not make the terminal's jobs its own."""
+    command = f"sleep 301 & env {MARK}=guest sleep 302 & echo up; wait"
+    process = start(command, "host")
+    try:
+        await ready(process)
+        while len(await proctable.find_marked(MARK, "host")) < 2:
+            pass
+        while not (found := await proctable.find_marked(MARK, "guest")):
+            pass
+        assert [marked.process.command for marked in found] == ["sleep 302"]
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        end(process)
+
+
+async def test_this_process_and_its_ancestors_are_nobodys_leftovers() -> None:
+    name, value = next(iter(_environment_at_exec().items()))
+    found = {marked.process.pid for marked in await proctable.find_marked(name, value)}
+    assert not found & {os.getpid(), os.getppid()}
+
+
+def _environment_at_exec() -> dict[str, str]:
+    pairs = Path("/proc/self/environ").read_text().split("\0")
+    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)

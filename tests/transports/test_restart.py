@@ -1,0 +1,135 @@
+"""The restart rule: back when needed, three times a minute, with growing pauses, then no more."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from turnstop._errors import BackendError, BackendLost, BackendRefused
+from turnstop.transports.restart import RestartRule, open_restarting
+
+
+@attrs.define(eq=False)
+class Thing:
+    number: int
+    broken: trio.Event = attrs.field(factory=trio.Event)
+    closed: bool = False
+
+    def loss(self) -> BackendLost:
+        return BackendLost(f"thing {self.number} broke", gone=True)
+
+
+class Maker:
+    def __init__(self, *failures: BackendError) -> None:
+        self.made: list[Thing] = []
+        self.times: list[float] = []
+        self.failures = list(failures)
+        self.closing_takes = 0.0
+
+    @asynccontextmanager
+    async def __call__(self) -> AsyncGenerator[Thing, None]:
+        assert all(thing.closed for thing in self.made), "two at a time"
+        self.times.append(trio.current_time())
+        if self.failures:
+            raise self.failures.pop(0)
+        thing = Thing(len(self.made) + 1)
+        self.made.append(thing)
+        try:
+            yield thing
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(self.closing_takes)
+            thing.closed = True
+
+
+async def test_everybody_shares_one(autojump_clock: MockClock) -> None:
+    maker = Maker()
+    async with open_restarting(maker) as things:
+        assert await things.get() is await things.get()
+    assert len(maker.made) == 1
+    assert maker.made[0].closed
+
+
+async def test_a_broken_one_is_replaced_only_when_it_is_gone(autojump_clock: MockClock) -> None:
+    maker = Maker()
+    maker.closing_takes = 2.0
+    async with open_restarting(maker) as things:
+        first = await things.get()
+        first.broken.set()
+        second = await things.get()
+        assert second.number == 2
+        assert trio.current_time() == pytest.approx(maker.times[0] + 2.0)
+
+
+async def test_nothing_is_brought_back_before_somebody_asks(autojump_clock: MockClock) -> None:
+    maker = Maker()
+    async with open_restarting(maker) as things:
+        (await things.get()).broken.set()
+        await trio.sleep(100)
+        assert len(maker.made) == 1
+
+
+async def test_three_restarts_with_growing_pauses_then_no_more(autojump_clock: MockClock) -> None:
+    maker = Maker()
+    async with open_restarting(maker) as things:
+        for _ in range(4):
+            (await things.get()).broken.set()
+        with pytest.raises(BackendLost, match=r"lost 4 times .*thing 4 broke") as caught:
+            await things.get()
+        assert caught.value.gone
+        begin = maker.times[0]
+        assert [at - begin for at in maker.times] == pytest.approx([0, 0, 0.25, 0.75])
+        await trio.sleep(60)
+        assert (await things.get()).number == 5
+
+
+async def test_a_start_that_fails_is_tried_again(autojump_clock: MockClock) -> None:
+    maker = Maker(BackendLost("one", gone=True), BackendLost("two", gone=True))
+    async with open_restarting(maker) as things:
+        assert (await things.get()).number == 1
+    assert len(maker.times) == 3
+
+
+async def test_starts_that_fail_for_ever_raise_the_last_reason(autojump_clock: MockClock) -> None:
+    maker = Maker(*(BackendLost(f"no {n}", gone=True) for n in range(9)))
+    async with open_restarting(maker, RestartRule(limit=2)) as things:
+        with pytest.raises(BackendLost, match="the last time: no 2"):
+            await things.get()
+    assert len(maker.times) == 3
+
+
+async def test_a_missing_program_is_not_tried_again(autojump_clock: MockClock) -> None:
+    maker = Maker(BackendRefused("not installed"))
+    async with open_restarting(maker) as things:
+        with pytest.raises(BackendRefused, match="not installed"):
+            await things.get()
+        assert len(maker.times) == 1
+        assert (await things.get()).number == 1
+
+
+async def test_a_caller_that_leaves_does_not_end_the_start(autojump_clock: MockClock) -> None:
+    maker = Maker()
+    async with open_restarting(maker) as things:
+        (await things.get()).broken.set()
+        await wait_all_tasks_blocked()
+        (await things.get()).broken.set()
+        with trio.move_on_after(0.1) as scope:
+            await things.get()  # the second restart pauses first
+        assert scope.cancelled_caught
+        assert (await things.get()).number == 3
+    assert len(maker.made) == 3
+
+
+async def test_an_outer_cancellation_waits_for_the_body(autojump_clock: MockClock) -> None:
+    maker = Maker()
+    with trio.CancelScope() as outer:
+        async with open_restarting(maker) as things:
+            thing = await things.get()
+            outer.cancel()
+            with trio.CancelScope(shield=True):
+                await trio.sleep(5)
+                assert not thing.closed
+    assert thing.closed

@@ -1,0 +1,333 @@
+"""JSON-RPC over newline-delimited streams: calls in two phases, and requests both ways.
+
+One task writes, one reads. A caller hands over a whole frame and waits for what becomes of it, so
+a cancelled caller never leaves half a frame on the wire, and a peer that stops reading holds
+nobody beyond their own cancellation. The reader only sorts: it waits for no topic.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, final
+
+import attrs
+import trio
+
+from .._errors import BackendError, BackendLost, BackendMisbehaved
+from .._service import Service, open_service
+from ._frames import Frame, Incoming, RpcError, decode, shorten, to_error
+from ._lines import MAX_LINE, LineSplitter
+
+__all__ = ["Connection", "Incoming", "RpcError", "Topic", "open_connection"]
+
+_LAST_WORDS = 0.5
+
+
+@final
+class Topic:
+    """What the peer says about one thing, in order. Made by `Connection.subscribe`."""
+
+    def __init__(self, connection: Connection, key: str) -> None:
+        self._connection = connection
+        self._key = key
+        self._push, self._pull = trio.open_memory_channel[Incoming](math.inf)
+
+    async def receive(self) -> Incoming:
+        """Return the next frame.
+
+        Raises:
+            BackendLost: the connection is lost, and every frame from before has been returned.
+
+        **Cancellation:** loses no frame.
+        """
+        try:
+            return await self._pull.receive()
+        except trio.EndOfChannel:
+            raise self._connection.loss() from None
+
+    def close(self) -> None:
+        """Let go: unread requests are handed to the connection's fallback."""
+        self._connection._unsubscribe(self._key, self)
+        self._push.close()
+        while True:
+            try:
+                self._connection._fall_back(self._pull.receive_nowait())
+            except (trio.EndOfChannel, trio.WouldBlock):
+                break
+        self._pull.close()
+
+
+@attrs.define(eq=False)
+class _Call:
+    late: Callable[[Any], Awaitable[object]] | None
+    written: trio.Event = attrs.field(factory=trio.Event)
+    done: trio.Event = attrs.field(factory=trio.Event)
+    left: bool = False
+    abandoned: bool = False
+    result: Any = None
+    error: Exception | None = None
+
+
+@final
+class Connection:
+    """A JSON-RPC peer. Made by `open_connection`.
+
+    Attributes:
+        broken: set when nothing can be said or heard any more; the loss is told to callers and
+            topics only after the connection's owner has declared it, when it knows more.
+    """
+
+    def __init__(
+        self,
+        topic_of: Callable[[Incoming], str | None],
+        fallback: Callable[[Incoming], object],
+        version: bool,
+    ) -> None:
+        self.broken = trio.Event()
+        self._read_over = trio.Event()
+        self._topic_of = topic_of
+        self._fall_back = fallback
+        self._head: Frame = {"jsonrpc": "2.0"} if version else {}
+        self._ids = itertools.count(1)
+        self._calls: dict[object, _Call] = {}
+        self._topics: dict[str, list[Topic]] = {}
+        self._outbox: deque[tuple[bytes, _Call | None]] = deque()
+        self._wake = trio.Event()
+        self._why: BackendMisbehaved | None = None
+        self._loss: Callable[[], BackendError] | None = None
+        self._service: Service | None = None
+
+    async def call(
+        self,
+        method: str,
+        params: Frame,
+        *,
+        sent: Callable[[], None] | None = None,
+        late: Callable[[Any], Awaitable[object]] | None = None,
+    ) -> Any:
+        """Call the peer; return its result.
+
+        Args:
+            method: what to call.
+            params: its parameters.
+            sent: called when the request has left.
+            late: run, in a task of the connection, with the result that comes after this call
+                was cancelled: whoever must undo what the call made does so there.
+
+        Raises:
+            RpcError: the peer answered with an error.
+            BackendLost: the connection is lost.
+
+        **Cancellation:** a request that has not begun to leave never does; one that has is sent
+        whole, and its reply is dropped (see `late`).
+        """
+        if self._loss is not None:
+            raise self._loss()
+        call = _Call(late)
+        number = next(self._ids)
+        self._enqueue({"id": number, "method": method, "params": params}, call)
+        self._calls[number] = call
+        try:
+            await call.written.wait()
+            if sent is not None and call.error is None:
+                sent()
+            await call.done.wait()
+        finally:
+            if not call.done.is_set():
+                self._abandon(number, call)
+        if call.error is not None:
+            raise call.error
+        return call.result
+
+    def notify(self, method: str, params: Frame | None = None) -> None:
+        """Send a notification; never waits. Dropped where the connection is lost."""
+        self._enqueue(
+            {"method": method} if params is None else {"method": method, "params": params}
+        )
+
+    def subscribe(self, key: str) -> Topic:
+        """Hear what the peer says about `key` from now on, until the topic is closed."""
+        topic = Topic(self, key)
+        if self._loss is not None:
+            topic._push.close()
+        self._topics.setdefault(key, []).append(topic)
+        return topic
+
+    def loss(self) -> BackendError:
+        """A new error that says how the connection was lost."""
+        if self._loss is None:
+            return BackendLost("the connection is closed")
+        return self._loss()
+
+    @property
+    def why(self) -> BackendMisbehaved | None:
+        """What the peer did to break it; None where its stream just ended."""
+        return self._why
+
+    def declare_lost(self, loss: Callable[[], BackendError]) -> None:
+        """Tell every caller and topic. The first declaration stands."""
+        if self._loss is not None:
+            return
+        self._loss = loss
+        self.broken.set()
+        for call in self._calls.values():
+            call.error = loss()
+            call.written.set()
+            call.done.set()
+        self._calls.clear()
+        self._outbox.clear()
+        for topics in self._topics.values():
+            for topic in topics:
+                topic._push.close()
+
+    def _unsubscribe(self, key: str, topic: Topic) -> None:
+        topics = self._topics.get(key, [])
+        if topic in topics:
+            topics.remove(topic)
+        if not topics:
+            self._topics.pop(key, None)
+
+    def _enqueue(self, frame: Frame, call: _Call | None = None) -> None:
+        if self._loss is None:
+            data = json.dumps({**self._head, **frame}, separators=(",", ":")).encode() + b"\n"
+            self._outbox.append((data, call))
+            self._wake.set()
+
+    def _abandon(self, number: object, call: _Call) -> None:
+        call.abandoned = True
+        if not call.left:
+            self._calls.pop(number, None)
+            self._outbox = deque(entry for entry in self._outbox if entry[1] is not call)
+
+    async def _write(self, stream: trio.abc.SendStream) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake = trio.Event()
+            while self._outbox:
+                data, call = self._outbox.popleft()
+                if call is not None:
+                    call.left = True
+                await stream.send_all(data)
+                if call is not None:
+                    call.written.set()
+
+    async def _read(self, stream: trio.abc.ReceiveStream, limit: int) -> None:
+        splitter = LineSplitter(limit)
+        async for chunk in stream:
+            for line in splitter.feed(chunk):
+                if not line.isspace() and line:
+                    self._sort(decode(line))
+
+    def _sort(self, frame: Frame) -> None:
+        method = frame.get("method")
+        if isinstance(method, str):
+            params = frame.get("params")
+            incoming = Incoming(
+                method,
+                params if isinstance(params, dict) else {},
+                frame,
+                self._enqueue,
+                wants_reply="id" in frame,
+            )
+            self._hand_over(incoming)
+        elif isinstance(number := frame.get("id"), int | str):
+            self._settle(self._calls.pop(number, None), frame)
+        else:
+            raise BackendMisbehaved(f"it wrote what is no JSON-RPC: {shorten(frame)}")
+
+    def _hand_over(self, incoming: Incoming) -> None:
+        key = self._topic_of(incoming)
+        topics = self._topics.get(key, ()) if key is not None else ()
+        for topic in topics:
+            topic._push.send_nowait(incoming)
+        if not topics:
+            self._fall_back(incoming)
+
+    def _settle(self, call: _Call | None, frame: Frame) -> None:
+        if call is None:
+            return
+        error = frame.get("error")
+        if error is not None:
+            call.error = to_error(error)
+        else:
+            call.result = frame.get("result")
+        call.written.set()
+        call.done.set()
+        if call.abandoned and call.late is not None and error is None:
+            assert self._service is not None
+            self._service.start_soon(self._run_late, call.late, call.result)
+
+    async def _run_late(self, late: Callable[[Any], Awaitable[object]], result: Any) -> None:
+        # There is nobody left to tell, and the connection is not the one at fault.
+        with suppress(RpcError, BackendError):
+            await late(result)
+
+    async def _run(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except BackendMisbehaved as error:
+            self._break(error)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            await self.run_down(BackendMisbehaved("it closed its input"))
+
+    async def run_down(self, why: BackendMisbehaved | None = None) -> None:
+        """Break, but first hear the peer's last words: half a second, at most.
+
+        **Cancellation:** leaves the connection as it is.
+        """
+        with trio.move_on_after(_LAST_WORDS):
+            await self._read_over.wait()
+        self._break(why)
+
+    def give_up(self, why: str) -> None:
+        """Break, as if the peer had done what `why` says; nothing where it is broken already."""
+        self._break(BackendMisbehaved(why))
+
+    def _break(self, why: BackendMisbehaved | None) -> None:
+        if not self.broken.is_set():
+            self._why = why
+            self.broken.set()
+
+
+@asynccontextmanager
+async def open_connection(
+    send: trio.abc.SendStream,
+    receive: trio.abc.ReceiveStream,
+    *,
+    topic_of: Callable[[Incoming], str | None],
+    fallback: Callable[[Incoming], object],
+    version: bool = True,
+    max_line: int = MAX_LINE,
+) -> AsyncGenerator[Connection, None]:
+    """Talk JSON-RPC over two streams, which stay the caller's.
+
+    Args:
+        send: where our lines go.
+        receive: where the peer's lines come from.
+        topic_of: names what an incoming frame is about; None where it is about no topic.
+        fallback: given, in the reader's task, each frame that no topic takes. Must answer
+            requests, at once or later.
+        version: whether frames carry `"jsonrpc": "2.0"`.
+        max_line: the longest line taken, in bytes.
+
+    The owner waits for `Connection.broken` and then calls `Connection.declare_lost`.
+
+    **Cancellation:** reaches the reader and the writer only after the body has left.
+    """
+    connection = Connection(topic_of, fallback, version)
+
+    async def read() -> None:
+        await connection._read(receive, max_line)
+        connection._read_over.set()
+        connection._break(None)
+
+    async with open_service() as service:
+        connection._service = service
+        service.start_soon(connection._run, read, name="JSON-RPC reader")
+        service.start_soon(connection._run, lambda: connection._write(send), name="JSON-RPC writer")
+        yield connection

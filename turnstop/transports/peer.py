@@ -1,0 +1,133 @@
+"""A program that speaks JSON-RPC on its stdin and stdout: process and connection as one thing.
+
+However the two come apart, the process is ended first and its end is told second, so that what
+callers learn is final: the exit status, the end of stderr, and whether the work is gone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import final
+
+import trio
+
+from .._errors import BackendLost
+from .._service import open_service
+from .._unwrap import open_private_nursery
+from ._lines import MAX_LINE
+from .jsonrpc import Connection, Incoming, RpcError, open_connection
+from .process import ChildProcess, Grace, open_process
+
+__all__ = ["Peer", "open_peer"]
+
+
+@final
+class Peer:
+    """A running program and the connection to it. Made by `open_peer`.
+
+    Attributes:
+        process: the program.
+        rpc: the connection.
+    """
+
+    def __init__(self, process: ChildProcess, rpc: Connection) -> None:
+        self.process = process
+        self.rpc = rpc
+
+    @property
+    def broken(self) -> trio.Event:
+        """Set when the program can no longer be talked to; it may still be on its way out."""
+        return self.rpc.broken
+
+    def loss(self) -> BackendLost:
+        """A new error: how the program was lost, and whether it is gone."""
+        text = self.process.describe()
+        why = self.rpc.why
+        error = BackendLost(
+            f"{text}; {why}" if why else text, gone=self.process.returncode is not None
+        )
+        error.__cause__ = why
+        return error
+
+
+@asynccontextmanager
+async def open_peer(
+    command: Sequence[str],
+    *,
+    topic_of: Callable[[Incoming], str | None],
+    fallback: Callable[[Incoming], object],
+    handshake: Callable[[Connection], Awaitable[object]],
+    patience: float = 30.0,
+    version: bool = True,
+    max_line: int = MAX_LINE,
+    name: str = "",
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str | None] | None = None,
+    install: str = "",
+    grace: Grace | None = None,
+) -> AsyncGenerator[Peer, None]:
+    """Run a program and talk JSON-RPC to it; see `open_process` and `open_connection`.
+
+    `handshake` makes the first calls, within `patience` seconds. When the program's stream ends,
+    when it exits, or when it breaks the protocol, `Peer.broken` is set. The block is then to be
+    left: the program is ended, and every caller and topic is told.
+
+    Raises:
+        BackendRefused: the program is missing.
+        BackendLost: the system could not start it, or it was lost before the handshake was done.
+
+    **Cancellation:** ends the program; bounded as in `open_process`.
+    """
+    peer = None
+    try:
+        async with open_process(
+            command, name=name, cwd=cwd, env=env, install=install, grace=grace
+        ) as process:
+            async with open_connection(
+                process.stdin,
+                process.stdout,
+                topic_of=topic_of,
+                fallback=fallback,
+                version=version,
+                max_line=max_line,
+            ) as rpc:
+                peer = Peer(process, rpc)
+                async with open_service() as service:
+                    service.start_soon(_watch, peer)
+                    if await _shake_hands(peer, handshake, patience):
+                        yield peer
+                        return
+    finally:
+        if peer is not None:
+            peer.rpc.declare_lost(peer.loss)
+    assert peer is not None
+    raise peer.loss()
+
+
+async def _shake_hands(
+    peer: Peer, handshake: Callable[[Connection], Awaitable[object]], patience: float
+) -> bool:
+    async with open_private_nursery() as nursery:
+
+        async def leave_when_broken() -> None:
+            await peer.broken.wait()
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(leave_when_broken)
+        nursery.cancel_scope.deadline = trio.current_time() + patience
+        try:
+            await handshake(peer.rpc)
+        except RpcError as error:
+            peer.rpc.give_up(f"it refused the handshake: {error}")
+        nursery.cancel_scope.cancel()
+        return not peer.broken.is_set()
+    peer.rpc.give_up(f"it did not answer within {patience:g} s of its start")
+    return False
+
+
+async def _watch(peer: Peer) -> None:
+    # A grandchild that holds the pipes open would hide the end of the program for ever.
+    await peer.process.wait()
+    await peer.rpc.run_down()

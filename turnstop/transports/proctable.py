@@ -1,0 +1,208 @@
+"""The process table: who runs, who started it, and how to end exactly that one.
+
+A process is named by its pid *and* its start time, so that a recycled pid is never signalled.
+Reads `/proc`; where there is none (macOS), nothing is found and callers rely on what the program
+itself can tell.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import attrs
+import trio
+
+__all__ = ["Marked", "TableEntry", "end_processes", "find_marked", "find_session", "ticks_now"]
+
+_PROC = Path("/proc")
+_TICKS = os.sysconf("SC_CLK_TCK")
+_LOOK_EVERY = 0.002
+
+
+@attrs.frozen
+class TableEntry:
+    """A process as the table shows it.
+
+    Attributes:
+        started: when, in clock ticks since boot; with `pid` it names the process for ever.
+    """
+
+    pid: int
+    started: int
+    parent: int = attrs.field(eq=False)
+    session: int = attrs.field(eq=False)
+    command: str = attrs.field(default="", eq=False)
+
+    def __str__(self) -> str:
+        return f"pid {self.pid}: {self.command}"
+
+
+@attrs.frozen
+class Marked:
+    """A process that carries a mark, and the environment that carries it.
+
+    A process that has dropped its environment is given the one of the marked process that it
+    descends from, or that leads its session.
+    """
+
+    process: TableEntry
+    environment: Mapping[str, str] = attrs.field(repr=False, eq=False)
+
+
+def ticks_now() -> int:
+    """Now, on the clock of `TableEntry.started`."""
+    return int(time.clock_gettime(_boot_clock()) * _TICKS)
+
+
+def _boot_clock() -> int:
+    return getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+async def find_marked(name: str, value: str) -> list[Marked]:
+    """Find every live process that was started with `name=value` in its environment.
+
+    A process that left its parents (`setsid`, `nohup`, a double fork) keeps the mark. One that
+    dropped its environment is found while a marked process is its ancestor or leads its session.
+    This process and its ancestors are never found.
+
+    **Cancellation:** leaves the looking thread to end by itself; nothing else is left.
+    """
+    return await trio.to_thread.run_sync(_find_marked, name, value, abandon_on_cancel=True)
+
+
+async def find_session(session: int, *, since: int) -> list[TableEntry]:
+    """Find the live processes of a session that started at `since` (ticks) or later.
+
+    **Cancellation:** as `find_marked`.
+    """
+
+    def find() -> list[TableEntry]:
+        table = _read_table().values()
+        return [_named(e) for e in table if e.session == session and e.started >= since]
+
+    return await trio.to_thread.run_sync(find, abandon_on_cancel=True)
+
+
+async def end_processes(
+    find: Callable[[], Awaitable[Sequence[TableEntry]]],
+    *,
+    grace: float = 0.25,
+    patience: float = 1.0,
+) -> list[TableEntry]:
+    """End what `find` finds: SIGTERM, `grace` seconds, then SIGKILL for `patience` seconds.
+
+    It is asked again after each round, since a process that is told to end may start others on
+    its way out, and a loop that has just lost a child begins the next.
+
+    Returns:
+        those which are still alive.
+
+    **Cancellation:** what was signalled stays signalled; what had only SIGTERM may live on.
+    """
+    alive = await find()
+    await _end_round(alive, signal.SIGTERM, grace)
+    deadline = trio.current_time() + patience
+    while alive := await find():
+        await _end_round(alive, signal.SIGKILL, deadline - trio.current_time())
+        if trio.current_time() >= deadline:
+            break
+    return list(alive)
+
+
+async def _end_round(
+    processes: Iterable[TableEntry], number: signal.Signals, seconds: float
+) -> None:
+    for process in processes:
+        _signal(process, number)
+    with trio.move_on_after(max(seconds, 0.0)):
+        while processes := _alive(processes):  # noqa: ASYNC110 - a stranger's death is no event
+            await trio.sleep(_LOOK_EVERY)
+
+
+def _find_marked(name: str, value: str) -> list[Marked]:
+    table = _read_table()
+    for pid in _ancestry(table):
+        del table[pid]
+    environments = {}
+    for pid, entry in table.items():
+        environment = _read_environment(entry)
+        if environment.get(name) == value:
+            environments[pid] = environment
+    for entry in sorted(table.values(), key=lambda entry: entry.started):
+        if entry.pid not in environments:
+            # A session counts when its leader is marked. A marked process may also sit in one
+            # that is not its own, such as a terminal's: whoever else is there stays out.
+            inherited = environments.get(entry.parent) or environments.get(entry.session)
+            if inherited is not None:
+                environments[entry.pid] = inherited
+    return [Marked(_named(table[pid]), found) for pid, found in environments.items()]
+
+
+def _ancestry(table: Mapping[int, TableEntry]) -> set[int]:
+    """This process and all that it descends from: never anybody's leftovers."""
+    found: set[int] = set()
+    pid = os.getpid()
+    while pid in table and pid not in found:
+        found.add(pid)
+        pid = table[pid].parent
+    return found
+
+
+def _read_table() -> dict[int, TableEntry]:
+    try:
+        names = os.listdir(_PROC)
+    except OSError:
+        return {}
+    found = (_read_entry(int(name)) for name in names if name.isdigit())
+    return {entry.pid: entry for entry in found if entry is not None}
+
+
+def _read_entry(pid: int) -> TableEntry | None:
+    stat = _read(pid, "stat")
+    # The name in parentheses may hold anything, parentheses and spaces too.
+    fields = stat.rpartition(b")")[2].split()
+    if len(fields) < 20 or fields[0] in b"ZX":
+        return None
+    return TableEntry(
+        pid=pid, parent=int(fields[1]), session=int(fields[3]), started=int(fields[19])
+    )
+
+
+def _named(entry: TableEntry) -> TableEntry:
+    command = _read(entry.pid, "cmdline").rstrip(b"\0").replace(b"\0", b" ")
+    return attrs.evolve(entry, command=command.decode(errors="replace")[:200])
+
+
+def _read_environment(entry: TableEntry) -> dict[str, str]:
+    pairs = _read(entry.pid, "environ").decode(errors="replace").split("\0")
+    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return (_PROC / str(pid) / name).read_bytes()
+    except OSError:
+        return b""
+
+
+def _alive(processes: Iterable[TableEntry]) -> list[TableEntry]:
+    return [process for process in processes if _read_entry(process.pid) == process]
+
+
+def _signal(process: TableEntry, number: signal.Signals) -> None:
+    try:
+        handle = os.pidfd_open(process.pid)
+    except OSError:
+        return
+    try:
+        # From here on the handle names one process: if it is the right one now, it stays so.
+        if _alive([process]):
+            signal.pidfd_send_signal(handle, number)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)

@@ -1,0 +1,152 @@
+"""A connection that is brought back when it is needed again, a few times a minute and no more."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Generic, Protocol, TypeVar, final
+
+import attrs
+import trio
+
+from .._errors import BackendError, BackendLost
+from .._service import Service, open_service
+
+__all__ = ["RestartRule", "Restarting", "open_restarting"]
+
+
+class Restartable(Protocol):
+    """What is brought back: it says when it is of no use any more, and why."""
+
+    @property
+    def broken(self) -> trio.Event:
+        """Set once, when it can no longer be used."""
+
+    def loss(self) -> BackendLost:
+        """A new error that says why."""
+
+
+T = TypeVar("T", bound=Restartable)
+
+
+@attrs.frozen
+class RestartRule:
+    """How often a connection is brought back.
+
+    Attributes:
+        limit: restarts within `window`; the first start is none.
+        window: seconds.
+        backoff: seconds before the second restart within the window; doubled for each further
+            one. The first comes at once.
+    """
+
+    limit: int = 3
+    window: float = 60.0
+    backoff: float = 0.25
+
+
+@attrs.define(eq=False)
+class _Life(Generic[T]):
+    delay: float
+    ready: trio.Event = attrs.field(factory=trio.Event)
+    over: trio.Event = attrs.field(factory=trio.Event)
+    connection: T | None = None
+    error: BackendError | None = None
+
+
+@final
+class Restarting(Generic[T]):
+    """Hands out the one live connection. Made by `open_restarting`."""
+
+    def __init__(
+        self,
+        service: Service,
+        connect: Callable[[], AbstractAsyncContextManager[T]],
+        rule: RestartRule,
+    ) -> None:
+        self._service = service
+        self._connect = connect
+        self._rule = rule
+        self._life: _Life[T] | None = None
+        self._last: BackendError | None = None
+        self._restarts: deque[float] = deque()
+        self._begun = False
+
+    @property
+    def current(self) -> T | None:
+        """The connection that is in use, or None."""
+        return None if self._life is None else self._life.connection
+
+    async def get(self) -> T:
+        """Return the live connection; start one where there is none.
+
+        Raises:
+            BackendRefused: the program is missing.
+            BackendLost: it was lost too often lately.
+
+        **Cancellation:** a start that has begun goes on, for the next who asks.
+        """
+        while True:
+            life = self._life or self._begin()
+            await life.ready.wait()
+            if life.error is not None and not isinstance(life.error, BackendLost):
+                raise type(life.error)(*life.error.args)
+            if life.connection is not None and not life.connection.broken.is_set():
+                return life.connection
+            # Only when the old one is gone for certain may a new one take its place.
+            await life.over.wait()
+
+    def _begin(self) -> _Life[T]:
+        life = _Life[T](self._admit() if self._begun else 0.0)
+        self._begun = True
+        self._life = life
+        self._service.start_soon(self._live, life)
+        return life
+
+    def _admit(self) -> float:
+        now = trio.current_time()
+        while self._restarts and self._restarts[0] <= now - self._rule.window:
+            self._restarts.popleft()
+        count = len(self._restarts)
+        if count >= self._rule.limit:
+            raise self._too_often(self._restarts[0] + self._rule.window - now)
+        self._restarts.append(now)
+        return self._rule.backoff * 2 ** (count - 1) if count else 0.0
+
+    def _too_often(self, seconds: float) -> BackendLost:
+        gone = not isinstance(self._last, BackendLost) or self._last.gone
+        error = BackendLost(
+            f"it was lost {self._rule.limit + 1} times within {self._rule.window:g} s and is "
+            f"brought back no sooner than in {seconds:.0f} s; the last time: {self._last}",
+            gone=gone,
+        )
+        error.__cause__ = self._last
+        return error
+
+    async def _live(self, life: _Life[T]) -> None:
+        try:
+            await trio.sleep(life.delay)
+            async with self._connect() as connection:
+                life.connection = connection
+                life.ready.set()
+                await connection.broken.wait()
+            self._last = connection.loss()
+        except BackendError as error:
+            self._last = life.error = error
+        finally:
+            self._life = None
+            life.ready.set()
+            life.over.set()
+
+
+@asynccontextmanager
+async def open_restarting(
+    connect: Callable[[], AbstractAsyncContextManager[T]], rule: RestartRule | None = None
+) -> AsyncGenerator[Restarting[T], None]:
+    """Keep one connection at a time, opened by `connect` when somebody asks for it.
+
+    **Cancellation:** reaches the connection only after the body has left.
+    """
+    async with open_service() as service:
+        yield Restarting(service, connect, rule or RestartRule())
