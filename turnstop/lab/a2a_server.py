@@ -275,6 +275,7 @@ async def _serve(port: int, streaming: bool, blocking: bool) -> None:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
+    listener.listen(128)
     port = listener.getsockname()[1]
     card = _card(f"http://127.0.0.1:{port}/", streaming)
     kind = _Blocking if blocking else DefaultRequestHandler

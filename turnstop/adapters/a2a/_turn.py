@@ -226,7 +226,7 @@ class A2ATurn:
             gone = error.code in (NOT_FOUND, UNSUPPORTED) and self._message.task_id
             if not gone or self._told or self._account.heard:
                 raise
-                self._message.task_id, self._account.task_id = "", None
+            self._message.task_id, self._account.task_id = "", None
             return await send()
 
     async def _send_streaming(self) -> None:

@@ -224,13 +224,10 @@ def explain(error: Exception, url: str) -> Exception:
 
 def _explain_http(error: BaseException, url: str) -> BackendError:
     if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
-        return BackendRefused(
-            f"nothing answers at {url} ({error}): start the agent, or fix the url"
-        )
+        return BackendRefused(f"nothing answers at {url}: start the agent, or correct the url")
     if isinstance(error, httpx.TimeoutException):
-        return BackendLost(
-            f"the agent at {url} said nothing for too long: raise read_gap, or look at the agent"
-        )
+        text = f"the agent at {url} said nothing for too long"
+        return BackendLost(f"{text}: look at the agent, or raise read_gap")
     if isinstance(error, httpx.HTTPStatusError):
         status = error.response.status_code
         text = f"the agent at {url} answered HTTP {status}: {error.response.text[-500:]}"
