@@ -110,6 +110,10 @@ class Lab:
                 self._service.start_soon(self._watch, process)
         return [process for process in known.values() if process.gone_at is None]
 
+    def seen_processes(self, token: str) -> list[ToolProcess]:
+        """All tool processes of the turn that were ever found, the ended ones too."""
+        return list(self._processes.get(token, {}).values())
+
     def alive(self, token: str) -> list[str]:
         """The turn's work that goes on now, by name: nothing when it is over."""
         requests = [f"model request {one.number}" for one in self.open_requests(token)]
@@ -118,7 +122,7 @@ class Lab:
     def gone_at(self, token: str) -> float | None:
         """When the last work of the turn seen so far ended; None while some lives, or none came."""
         ends = [exchange.ended_at for exchange in self.requests(token)]
-        ends += [process.gone_at for process in self._processes.get(token, {}).values()]
+        ends += [process.gone_at for process in self.seen_processes(token)]
         if not ends or None in ends:
             return None
         return max(end for end in ends if end is not None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 from pathlib import Path
 
 import attrs
@@ -19,16 +20,28 @@ def mark(token: str, command: str) -> str:
 
 @attrs.define(eq=False)
 class ToolProcess:
-    """A process of a turn. `gone_at` is on Trio's clock, None while it lives."""
+    """A process of a turn.
+
+    Attributes:
+        started: in clock ticks since boot: with the pid, its identity.
+        seen_at: when the lab first saw it, on Trio's clock.
+        gone_at: when its end was seen, on Trio's clock; None while it lives.
+    """
 
     pid: int
     started: int
     token: str
     command: str
+    seen_at: float = attrs.field(factory=trio.current_time)
     gone_at: float | None = None
 
     def __str__(self) -> str:
         return f"{self.pid} {self.command}"
+
+    def kill(self) -> None:
+        """End it by force, unless it is gone."""
+        if start_time(self.pid) == self.started:
+            os.kill(self.pid, signal.SIGKILL)
 
     async def watch(self) -> None:
         """Return when the process has ended, reaped or not, with `gone_at` set.

@@ -1,0 +1,135 @@
+"""The command line of `turnstop bench`."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import sys
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+import click
+import trio
+
+from ... import BackendError
+from .a2a import A2ABench
+from .codex import CodexBench
+from .local import LocalBench
+from .model import MOMENTS, Bench, BenchFailed, Missing, Moment, RunnerName
+from .plot import check_plot, plot
+from .run import Plan, Results, measure, own_versions
+
+_DEFAULT = ("codex", "a2a", "local")
+LOST = 1
+INTERRUPTED = 130
+
+
+def benches(codex: str | None = None, band_python: str | None = None) -> dict[str, Bench]:
+    """Every backend that there is a bench for, by name."""
+    known: list[Bench] = [CodexBench(codex, band_python)]
+    known += [A2ABench(kind, band_python) for kind in ("streaming", "polling", "plain", "swallow")]
+    known += [LocalBench()]
+    return {bench.name: bench for bench in known}
+
+
+@click.command()
+@click.option("-n", default=30, show_default=True, type=click.IntRange(1), help="Stops a moment.")
+@click.option(
+    "--backend",
+    "names",
+    multiple=True,
+    type=click.Choice(list(benches())),
+    help="Measure this one; may be repeated.  [default: codex, a2a and local, where installed]",
+)
+@click.option(
+    "--moment",
+    "moments",
+    multiple=True,
+    type=click.Choice(MOMENTS),
+    help="Stop at this moment; may be repeated.  [default: all]",
+)
+@click.option(
+    "--against",
+    type=click.Choice(["raw", "band"]),
+    help="Alternate with the bare protocol, or with the asyncio peer.",
+)
+@click.option(
+    "--json",
+    "json_file",
+    is_flag=False,
+    flag_value="-",
+    type=click.File("w", lazy=True),
+    help="Write the figures as JSON; without FILE to stdout, and the table to stderr.",
+    metavar="[FILE]",
+)
+@click.option(
+    "--plot",
+    "plot_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Draw every stop into this file.",
+)
+@click.option("--codex", metavar="PATH", help="The codex to measure.")
+@click.option("--band-python", metavar="PATH", help="A Python that has the asyncio peer.")
+def bench(
+    n: int,
+    names: tuple[str, ...],
+    moments: tuple[Moment, ...],
+    against: RunnerName | None,
+    json_file: IO[str] | None,
+    plot_file: Path | None,
+    codex: str | None,
+    band_python: str | None,
+) -> None:
+    """Stop turns of real agents, and measure when their work was gone.
+
+    Exit status: 0; 1 when a stop was lost; 2 when nothing could be measured.
+    """
+    if plot_file is not None:
+        check_plot()
+    known = benches(codex, band_python)
+    plan = Plan(
+        benches=tuple(known[name] for name in names or _DEFAULT),
+        moments=moments or MOMENTS,
+        n=n,
+        against=against,
+        named=bool(names),
+    )
+    results = run(plan)
+    report(results, json_file, plot_file)
+    if any(row.lost for row in results.rows if row.runner == "turnstop"):
+        sys.exit(LOST)
+
+
+def run(plan: Plan) -> Results:
+    """Measure, with a progress bar; Ctrl-C ends what was started, and the command."""
+    if importlib.util.find_spec("rich") is None:
+        raise Missing("bench needs rich: python -m pip install 'turnstop[bench]'")
+    from .table import progress
+
+    results = Results(versions=own_versions())
+    # What it would log is counted in the table.
+    logging.getLogger("turnstop").addHandler(logging.NullHandler())
+    try:
+        with progress() as bar:
+            trio.run(partial(measure, plan, results, bar), strict_exception_groups=True)
+    except* KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        sys.exit(INTERRUPTED)
+    except* BackendError as group:
+        raise BenchFailed(str(group.exceptions[0])) from group
+    return results
+
+
+def report(results: Results, json_file: IO[str] | None, plot_file: Path | None) -> None:
+    """Write what was asked for."""
+    from .table import show
+
+    to_stdout = json_file is not None and json_file.name == "-"
+    show(results, sys.stderr if to_stdout else sys.stdout)
+    if json_file is not None:
+        json.dump(results.to_json(), json_file, indent=1)
+        json_file.write("\n")
+    if plot_file is not None:
+        plot(results.series, plot_file)

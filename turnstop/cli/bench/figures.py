@@ -1,0 +1,166 @@
+"""From samples to figures: a row a runner and moment, and ratios of medians. Milliseconds."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+
+from ..._ending import Ending
+from .model import Moment, RunnerName
+from .trials import Sample
+
+RESAMPLES = 4000
+
+
+@attrs.frozen
+class Spread:
+    """Of the samples that have the figure, in milliseconds; None where none has it."""
+
+    median: float | None
+    p95: float | None
+    max: float | None
+
+
+@attrs.frozen(kw_only=True)
+class Row:
+    """What one runner did at one moment of one backend."""
+
+    backend: str
+    moment: Moment
+    runner: RunnerName
+    n: int
+    lost: int
+    unconfirmed: int
+    survivors: int
+    endings: dict[str, int]
+    asked_to_sent_ms: Spread
+    sent_to_acked_ms: Spread
+    asked_to_gone_ms: Spread
+    asked_to_ended_ms: Spread
+    asked_to_admitted_ms: Spread
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return attrs.asdict(self)
+
+
+@attrs.frozen(kw_only=True)
+class Ratio:
+    """turnstop's median over another runner's, with its bootstrapped 95 % interval.
+
+    Only pairs count in which both have the figure and the other lost nothing.
+    """
+
+    backend: str
+    moment: Moment
+    runner: RunnerName
+    figure: str
+    pairs: int
+    ratio: float
+    low: float
+    high: float
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return attrs.asdict(self)
+
+
+def _sent(sample: Sample) -> float | None:
+    return _between(sample.outcome.asked_at, sample.outcome.sent_at)
+
+
+def _acked(sample: Sample) -> float | None:
+    return _between(sample.outcome.sent_at, sample.outcome.acked_at)
+
+
+def _gone(sample: Sample) -> float | None:
+    return _between(sample.outcome.asked_at, sample.gone_at)
+
+
+def _ended(sample: Sample) -> float | None:
+    return _between(sample.outcome.asked_at, sample.outcome.ended_at)
+
+
+def _admitted(sample: Sample) -> float | None:
+    return _between(sample.outcome.asked_at, sample.admitted_at)
+
+
+def _between(since: float | None, until: float | None) -> float | None:
+    if since is None or until is None:
+        return None
+    return (until - since) * 1000
+
+
+def row(backend: str, moment: Moment, runner: RunnerName, samples: Sequence[Sample]) -> Row:
+    """Sum up one runner's samples of one moment."""
+    endings = Counter(sample.outcome.ending for sample in samples)
+    return Row(
+        backend=backend,
+        moment=moment,
+        runner=runner,
+        n=len(samples),
+        lost=sum(bool(sample.lost) for sample in samples),
+        unconfirmed=endings[Ending.UNCONFIRMED.name],
+        survivors=sum(len(sample.outcome.survivors) for sample in samples),
+        endings=dict(sorted(endings.items())),
+        asked_to_sent_ms=_spread(_sent, samples),
+        sent_to_acked_ms=_spread(_acked, samples),
+        asked_to_gone_ms=_spread(_gone, samples),
+        asked_to_ended_ms=_spread(_ended, samples),
+        asked_to_admitted_ms=_spread(_admitted, samples),
+    )
+
+
+def _spread(figure: Callable[[Sample], float | None], samples: Sequence[Sample]) -> Spread:
+    values = sorted(value for sample in samples if (value := figure(sample)) is not None)
+    if not values:
+        return Spread(None, None, None)
+    p95 = values[math.ceil(0.95 * len(values)) - 1]
+    return Spread(*(round(value, 3) for value in (statistics.median(values), p95, values[-1])))
+
+
+def ratios(
+    backend: str, moment: Moment, ours: Sequence[Sample], theirs: Sequence[Sample]
+) -> list[Ratio]:
+    """turnstop over the other runner, asked to ended; none where fewer than two pairs count."""
+    other = {sample.pair: sample for sample in theirs if not sample.lost}
+    pairs = [
+        (mine, yours)
+        for sample in ours
+        if sample.pair in other
+        and (mine := _ended(sample)) is not None
+        and (yours := _ended(other[sample.pair])) is not None
+    ]
+    if len(pairs) < 2:
+        return []
+    low, high = _interval(pairs)
+    return [
+        Ratio(
+            backend=backend,
+            moment=moment,
+            runner=theirs[0].runner,
+            figure="asked_to_ended_ms",
+            pairs=len(pairs),
+            ratio=round(_ratio(pairs), 4),
+            low=round(low, 4),
+            high=round(high, 4),
+        )
+    ]
+
+
+def _interval(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The percentile interval of the ratio, resampling pairs; the same for the same pairs."""
+    draw = random.Random(len(pairs))
+    found = sorted(_ratio(draw.choices(pairs, k=len(pairs))) for _ in range(RESAMPLES))
+    return found[int(0.025 * RESAMPLES)], found[int(0.975 * RESAMPLES) - 1]
+
+
+def _ratio(pairs: Sequence[tuple[float, float]]) -> float:
+    mine = statistics.median(pair[0] for pair in pairs)
+    return mine / statistics.median(pair[1] for pair in pairs)

@@ -1,0 +1,153 @@
+"""A run: every bench of a plan, moment by moment, into results."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Any, Protocol
+
+import attrs
+import click
+
+from .figures import Ratio, Row, ratios, row
+from .model import Bench, Missing, Moment, Runner, RunnerName
+from .trials import Sample, Trials
+
+
+class Bar(Protocol):
+    """How a run tells how far it is."""
+
+    def begin(self, text: str, total: int) -> None:
+        """Say what is under way now, and how many stops the run has in all."""
+
+    def step(self) -> None:
+        """One more stop is judged."""
+
+
+@attrs.frozen(kw_only=True)
+class Plan:
+    """What was asked for.
+
+    Attributes:
+        named: whether the backends were named: a missing one is then an error, else left out.
+    """
+
+    benches: tuple[Bench, ...]
+    moments: tuple[Moment, ...]
+    n: int
+    against: RunnerName | None = None
+    named: bool = False
+
+
+@attrs.define
+class Results:
+    """What a run found."""
+
+    versions: dict[str, str] = attrs.field(factory=dict)
+    rows: list[Row] = attrs.field(factory=list)
+    ratios: list[Ratio] = attrs.field(factory=list)
+    losses: list[str] = attrs.field(factory=list)
+    series: dict[tuple[str, str, RunnerName], Sequence[Sample]] = attrs.field(factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {
+            "versions": self.versions,
+            "machine": machine(),
+            "losses": self.losses,
+            "rows": [one.to_json() for one in self.rows],
+            "ratios": [one.to_json() for one in self.ratios],
+        }
+
+    def add(self, backend: str, moment: Moment, samples: Sequence[Sample]) -> None:
+        """Take the samples of one moment in, by runner."""
+        by_runner: dict[RunnerName, list[Sample]] = {}
+        for sample in samples:
+            by_runner.setdefault(sample.runner, []).append(sample)
+        for runner, taken in by_runner.items():
+            self.rows.append(row(backend, moment, runner, taken))
+            self.losses += [
+                f"{backend} {moment} by {runner}, {one.outcome.ending}: {', '.join(one.lost)}"
+                for one in taken
+                if one.lost
+            ]
+            self.series[backend, moment, runner] = taken
+            if runner != "turnstop":
+                self.ratios += ratios(backend, moment, by_runner["turnstop"], taken)
+
+
+def own_versions() -> dict[str, str]:
+    """turnstop's and Trio's."""
+    return {name: _version(name) for name in ("turnstop", "trio")}
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def machine() -> dict[str, str | int]:
+    """Where it was measured."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return {
+        "system": platform.platform(aliased=True, terse=True),
+        "processor": platform.machine(),
+        "cpus": len(affinity(0)) if affinity else os.cpu_count() or 0,
+        "python": platform.python_version(),
+    }
+
+
+async def measure(plan: Plan, results: Results, bar: Bar) -> None:
+    """Stop what the plan says, into the results.
+
+    Raises:
+        Missing: a backend that was named is not installed, or none is.
+        BenchFailed: a backend or a runner does not behave as the bench needs it to.
+    """
+    found = await _found(plan, results)
+    total = sum(len(_moments(plan, b)) * len(_runners(plan, b)) * plan.n for b in found)
+    for bench in found:
+        async with AsyncExitStack() as stack:
+            bar.begin(f"{bench.name}: opening", total)
+            target = await stack.enter_async_context(bench.open_target())
+            opened: dict[RunnerName, Runner] = {}
+            for name in _runners(plan, bench):
+                runner = bench.open_runner(name, target)
+                opened[name] = await stack.enter_async_context(runner)
+            trials = Trials(target, opened, bar.step)
+            for moment in _moments(plan, bench):
+                bar.begin(f"{bench.name}: {moment}", total)
+                results.add(bench.name, moment, await trials.take(moment, plan.n))
+
+
+def _moments(plan: Plan, bench: Bench) -> list[Moment]:
+    return [moment for moment in plan.moments if moment in bench.moments]
+
+
+def _runners(plan: Plan, bench: Bench) -> list[RunnerName]:
+    return ["turnstop"] if plan.against is None else ["turnstop", plan.against]
+
+
+async def _found(plan: Plan, results: Results) -> list[Bench]:
+    found = []
+    for bench in plan.benches:
+        if plan.against is not None and plan.against not in bench.runners:
+            if plan.named:
+                raise click.UsageError(f"{bench.name} has no runner {plan.against}")
+            continue
+        try:
+            results.versions.update(await bench.versions())
+        except Missing as error:
+            if plan.named:
+                raise
+            click.echo(f"{bench.name} is left out: {error.message}", err=True)
+        else:
+            found.append(bench)
+    if not found:
+        raise Missing("nothing to measure is installed: python -m pip install 'turnstop[bench]'")
+    return found

@@ -1,0 +1,104 @@
+"""What a person sees: the table on stdout, the progress on stderr. Needs rich."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from .figures import Row, Spread
+from .run import Bar, Results, machine
+from .trials import WATCH
+
+_WIDTH = 100
+_MOST_LOSSES = 10
+_SPREADS = {
+    "sent": "asked_to_sent_ms",
+    "acked": "sent_to_acked_ms",
+    "gone": "asked_to_gone_ms",
+    "ended": "asked_to_ended_ms",
+    "next": "asked_to_admitted_ms",
+}
+_LEGEND = (
+    "median/p95/max in ms since the stop was asked for (acked: since it was sent). gone: the work\n"
+    "ended where it was done; next: the session's next turn was let in. lost: work seen after the\n"
+    f"settlement said gone, or {WATCH:.0f} s after an unconfirmed (unc) one; surv: named survivors."
+)
+
+
+class _Bar:
+    def __init__(self, shown: Progress) -> None:
+        self._shown = shown
+        self._task = shown.add_task("")
+
+    def begin(self, text: str, total: int) -> None:
+        self._shown.update(self._task, description=text, total=total)
+
+    def step(self) -> None:
+        self._shown.advance(self._task)
+
+
+@contextmanager
+def progress() -> Iterator[Bar]:
+    """A progress bar on stderr; nothing where that is no terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    shown = Progress(
+        *columns,
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with shown:
+        yield _Bar(shown)
+
+
+def show(results: Results, file: TextIO) -> None:
+    """Print the table of one run, for a terminal or for a file."""
+    console = Console(file=file, width=None if file.isatty() else _WIDTH, highlight=False)
+    console.print(_table(results.rows))
+    console.print(_LEGEND, style="dim")
+    for one in results.ratios:
+        console.print(
+            f"{one.backend} {one.moment}: turnstop / {one.runner} = {one.ratio:.2f} "
+            f"(95 %: {one.low:.2f} to {one.high:.2f}; asked to ended, {one.pairs} pairs)"
+        )
+    for text in results.losses[:_MOST_LOSSES]:
+        console.print(f"lost: {text}", style="red", markup=False)
+    where = machine()
+    names = " · ".join(f"{name} {version}" for name, version in results.versions.items())
+    console.print(f"{names} · {where['system']}, {where['cpus']} CPUs", style="dim")
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    """A line a moment and runner, below the backend's name: it has to fit 100 columns."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("", no_wrap=True)
+    for title in ("n", *_SPREADS, "lost", "unc", "surv"):
+        table.add_column(title, justify="right", no_wrap=True)
+    backend = ""
+    for row in rows:
+        if row.backend != backend:
+            backend = row.backend
+            table.add_row(f"[bold]{backend}[/]")
+        name = f"  {row.moment}" if row.runner == "turnstop" else f"    {row.runner}"
+        spreads = [_cell(getattr(row, field)) for field in _SPREADS.values()]
+        lost = f"[bold red]{row.lost}[/]" if row.lost else "0"
+        table.add_row(name, str(row.n), *spreads, lost, str(row.unconfirmed), str(row.survivors))
+    return table
+
+
+def _cell(spread: Spread) -> str:
+    if spread.median is None or spread.p95 is None or spread.max is None:
+        return "-"
+    return "/".join(_number(value) for value in (spread.median, spread.p95, spread.max))
+
+
+def _number(value: float) -> str:
+    """Two figures or so, as short as they get."""
+    return f"{value:.1f}" if value < 9.95 else f"{value:.0f}"

@@ -1,0 +1,28 @@
+"""The `turnstop` command: a group whose subcommands are imported when they are asked for."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+_COMMANDS = {"bench": "turnstop.cli.bench.command:bench"}
+
+
+class _Lazy(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, name = _COMMANDS[cmd_name].partition(":")
+        command = getattr(importlib.import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(cls=_Lazy)
+@click.version_option(package_name="turnstop")
+def main() -> None:
+    """Stop an AI agent's turn for real."""
