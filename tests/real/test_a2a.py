@@ -310,20 +310,34 @@ async def test_a_frozen_agent_is_lost_and_its_stop_is_bounded() -> None:
 
 
 async def test_a_broken_connection_is_taken_up_again() -> None:
-    breaks = Breaks()
+    breaks = Breaks(chunks=4)
     async with open_server() as server, open_a2a(server.url, transport=breaks) as agent:
         async with turnstop.open_rooms(agent) as rooms:
             said, turn = await ask(rooms, "a", "stream token=one seconds=0.05 count=8")
-            assert said == "".join(f"piece {number} " for number in range(8))
-            assert turn.settlement.ending is Ending.FINISHED
-            assert breaks.left == 0
+    assert said == "".join(f"piece {number} " for number in range(8))
+    assert turn.settlement.ending is Ending.FINISHED
+    assert breaks.chunks is None
 
-            breaks.left = 1
-            async with rooms.turn("a", "swallow token=two seconds=0.3") as turn:
-                await server.began("two")
+
+async def test_a_turn_whose_connection_broke_is_stopped_all_the_same() -> None:
+    breaks = Breaks(chunks=2)
+    async with open_server() as server, open_a2a(server.url, transport=breaks) as agent:
+        async with turnstop.open_rooms(agent) as rooms:
+            async with rooms.turn("a", "swallow token=one seconds=0.3") as turn:
+                await server.began("one")
                 await trio.sleep(0.2)
-            assert turn.settlement.ending is Ending.STOPPED
-            assert not server.alive("two")
+            assert not server.alive("one")
+    assert (turn.settlement.ending, turn.settlement.proof) == (Ending.STOPPED, Proof.STREAM)
+
+
+async def test_a_connection_that_breaks_after_canceled_proves_nothing() -> None:
+    breaks = Breaks(chunks=3)
+    async with open_server() as server, open_a2a(server.url, transport=breaks) as agent:
+        async with turnstop.open_rooms(agent) as rooms:
+            async with rooms.turn("a", "swallow token=one seconds=0.5") as turn:
+                await server.began("one")
+            assert server.alive("one")
+    assert (turn.settlement.ending, turn.settlement.proof) == (Ending.UNCONFIRMED, Proof.CLAIMED)
 
 
 async def test_an_application_that_is_cancelled_ends_its_turns() -> None:
@@ -359,18 +373,17 @@ async def follow_and_cancel(turn: RemoteTurn, sent: list[float]) -> End:
 
 
 class Breaks(httpx.AsyncBaseTransport):
-    """The real transport; the first stream breaks after a few chunks."""
+    """The real transport; the connection of the next message's stream breaks after some chunks."""
 
-    def __init__(self) -> None:
-        self.left = 1
+    def __init__(self, chunks: int) -> None:
+        self.chunks: int | None = chunks
         self._real = httpx.AsyncHTTPTransport()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         response = await self._real.handle_async_request(request)
-        if self.left and b"SendStreamingMessage" in request.content:
-            self.left -= 1
-            assert isinstance(response.stream, httpx.AsyncByteStream)
-            response.stream = Broken(response.stream)
+        if self.chunks and b"SendStreamingMessage" in request.content:
+            response.stream = Broken(response, self.chunks)
+            self.chunks = None
         return response
 
     async def aclose(self) -> None:
@@ -378,20 +391,18 @@ class Breaks(httpx.AsyncBaseTransport):
 
 
 class Broken(httpx.AsyncByteStream):
-    def __init__(self, stream: httpx.AsyncByteStream) -> None:
-        self._stream = stream
+    def __init__(self, response: httpx.Response, chunks: int) -> None:
+        assert isinstance(response.stream, httpx.AsyncByteStream)
+        self._stream = response.stream
+        self._network = response.extensions["network_stream"]
+        self._chunks = chunks
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
-        count = 0
-        chunks = self._stream.__aiter__()
-        try:
-            async for chunk in chunks:
-                yield chunk
-                count += 1
-                if count == 3:
-                    raise httpx.ReadError("the cable was pulled")
-        finally:
-            await chunks.aclose()
+        async for chunk in self._stream:
+            yield chunk
+            self._chunks -= 1
+            if self._chunks == 0:
+                await self._network.aclose()
 
     async def aclose(self) -> None:
         await self._stream.aclose()
