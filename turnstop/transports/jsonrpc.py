@@ -144,6 +144,19 @@ class Connection:
             raise call.error
         return call.result
 
+    async def call_within(self, seconds: float, method: str, params: Frame) -> Any:
+        """Call the peer for something that is only worth a short wait.
+
+        Raises:
+            RpcError: the peer answered with an error.
+            BackendLost: the connection is lost, or no answer came in `seconds`.
+
+        **Cancellation:** as `call`.
+        """
+        with trio.move_on_after(seconds):
+            return await self.call(method, params)
+        raise BackendLost(f"no answer to {method} within {seconds:g} s")
+
     def notify(self, method: str, params: Frame | None = None) -> None:
         """Send a notification; never waits. Dropped where the connection is lost."""
         self._enqueue(

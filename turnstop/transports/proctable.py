@@ -16,7 +16,15 @@ from pathlib import Path
 import attrs
 import trio
 
-__all__ = ["Marked", "TableEntry", "end_processes", "find_marked", "find_session", "ticks_now"]
+__all__ = [
+    "Marked",
+    "TableEntry",
+    "end_processes",
+    "find_marked",
+    "find_session",
+    "has_table",
+    "ticks_now",
+]
 
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -51,6 +59,11 @@ class Marked:
 
     process: TableEntry
     environment: Mapping[str, str] = attrs.field(repr=False, eq=False)
+
+
+def has_table() -> bool:
+    """Whether this system has a process table that can be read here."""
+    return (_PROC / "self/stat").exists()
 
 
 def ticks_now() -> int:

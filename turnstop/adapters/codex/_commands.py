@@ -1,0 +1,126 @@
+"""The shell commands that a turn started: which they are, and how they are ended.
+
+codex puts the thread's id and the call's id into the environment of each command. The calls of
+this turn are known from its items; of a call whose item never came, since the turn was stopped in
+between, the time tells: all its processes began after the turn, and a room has one turn at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import attrs
+
+from ..._errors import BackendLost
+from ...transports.jsonrpc import Connection, Incoming, RpcError
+from ...transports.proctable import TableEntry, end_processes, find_marked, has_table
+
+_THREAD = "CODEX_THREAD_ID"
+_CALL = "CODEX_TOOL_CALL_ID"
+_LIST = "thread/backgroundTerminals/list"
+_TERMINATE = "thread/backgroundTerminals/terminate"
+_PATIENCE = 0.5
+
+
+@attrs.frozen
+class ShellCommand:
+    """A command of a turn that still runs: what of it the process table and codex show.
+
+    Attributes:
+        call: codex's id of the call.
+        command: the command line.
+        processes: its processes.
+        terminal: codex's id of the terminal, where codex still lists it.
+    """
+
+    call: str
+    command: str
+    processes: tuple[TableEntry, ...] = ()
+    terminal: str | None = None
+
+    def __str__(self) -> str:
+        pids = ", ".join(str(process.pid) for process in self.processes)
+        return f"{self.command} (pid {pids})" if pids else self.command
+
+
+@final
+class Commands:
+    """The commands of one turn."""
+
+    def __init__(self, rpc: Connection, thread: str, began: int) -> None:
+        self._rpc = rpc
+        self._thread = thread
+        self._began = began
+        self._calls: dict[str, str] = {}
+
+    def note(self, incoming: Incoming) -> None:
+        """Learn of a command from a notification of the turn."""
+        item = incoming.params.get("item")
+        if isinstance(item, dict) and item.get("type") == "commandExecution":
+            self._calls[str(item.get("id"))] = str(item.get("command", ""))
+
+    async def find(self) -> list[ShellCommand]:
+        """What runs of them now.
+
+        **Cancellation:** nothing is left.
+        """
+        groups = await self._processes()
+        terminals = await self._terminals()
+        found = []
+        for call in {**groups, **terminals}:
+            processes = tuple(groups.get(call, ()))
+            command = self._calls.get(call) or (processes[0].command if processes else call)
+            found.append(ShellCommand(call, command, processes, terminals.get(call)))
+        return found
+
+    async def end(self) -> list[ShellCommand]:
+        """End them all; return what is still there.
+
+        **Cancellation:** what has been told to end stays told.
+        """
+        await end_processes(self._all_processes)
+        for terminal in (await self._terminals()).values():
+            params = {"threadId": self._thread, "processId": terminal}
+            await self._ask(_TERMINATE, params)
+        return await self.find()
+
+    async def _all_processes(self) -> list[TableEntry]:
+        groups = await self._processes()
+        return [process for processes in groups.values() for process in processes]
+
+    async def _processes(self) -> dict[str, list[TableEntry]]:
+        """The live processes of this turn's calls, the oldest of each call first."""
+        groups: dict[str, list[TableEntry]] = {}
+        for marked in await find_marked(_THREAD, self._thread):
+            groups.setdefault(marked.environment.get(_CALL, ""), []).append(marked.process)
+        for processes in groups.values():
+            processes.sort(key=lambda process: process.started)
+        return {
+            call: processes
+            for call, processes in groups.items()
+            if call in self._calls or processes[0].started >= self._began
+        }
+
+    async def _terminals(self) -> dict[str, str]:
+        """codex's id of each terminal of this turn's calls that it still lists."""
+        found: dict[str, str] = {}
+        params: dict[str, Any] = {"threadId": self._thread}
+        while True:
+            page = await self._ask(_LIST, params)
+            listed = page.get("data") if isinstance(page, dict) else None
+            for one in listed if isinstance(listed, list) else ():
+                if one.get("itemId") in self._calls:
+                    found[str(one["itemId"])] = str(one.get("processId"))
+            cursor = page.get("nextCursor") if isinstance(page, dict) else None
+            if not cursor:
+                return found
+            params["cursor"] = cursor
+
+    async def _ask(self, method: str, params: dict[str, Any]) -> Any:
+        """Ask codex, which may be dead or deaf; where there is a process table, it will do."""
+        try:
+            return await self._rpc.call_within(_PATIENCE, method, params)
+        except (RpcError, BackendLost):
+            if has_table():
+                return None
+            raise

@@ -1,0 +1,56 @@
+"""Tasks that answer a peer's requests for as long as somebody listens to the peer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import final
+
+import trio
+
+from .._unwrap import open_private_nursery
+from .jsonrpc import Incoming
+
+__all__ = ["Serving", "open_serving"]
+
+
+@final
+class Serving:
+    """Serves each request in a task of its own. Made by `open_serving`."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._scopes: dict[object, trio.CancelScope] = {}
+
+    def start(self, request: Incoming, serve: Callable[[Incoming], Awaitable[object]]) -> None:
+        """Serve a request. An error of `serve` cancels the body and leaves `open_serving`."""
+        self._nursery.start_soon(self._serve, request, serve)
+
+    def withdraw(self, number: object) -> None:
+        """Cancel the serving of the request with this id, if it goes on."""
+        scope = self._scopes.get(number)
+        if scope is not None:
+            scope.cancel()
+
+    async def _serve(
+        self, request: Incoming, serve: Callable[[Incoming], Awaitable[object]]
+    ) -> None:
+        number = request.raw.get("id")
+        with trio.CancelScope() as scope:
+            self._scopes[number] = scope
+            try:
+                await serve(request)
+            finally:
+                self._scopes.pop(number, None)
+
+
+@asynccontextmanager
+async def open_serving() -> AsyncGenerator[Serving, None]:
+    """Serve requests until the body leaves; one error leaves as itself.
+
+    **Cancellation:** cancels what is being served. A request is to be answered on the way out,
+    which never waits.
+    """
+    async with open_private_nursery() as nursery:
+        yield Serving(nursery)
+        nursery.cancel_scope.cancel()
