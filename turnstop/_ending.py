@@ -60,7 +60,7 @@ class End:
     detail: str = ""
 
 
-@attrs.frozen
+@attrs.define
 class Facts:
     """All that judging a turn needs to know.
 

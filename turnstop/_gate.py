@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from typing import Protocol
 
 import attrs
 import outcome
@@ -45,6 +45,13 @@ class Tally:
     dropped: int = 0
 
 
+class Owner(Protocol):
+    """Whose events these are."""
+
+    def overflow(self) -> None:
+        """The reader is too slow: close the gate."""
+
+
 @attrs.define(eq=False)
 class Gate:
     """The events of one turn that wait for their reader, and the questions that wait for a person.
@@ -53,24 +60,24 @@ class Gate:
     (the end: what waits may still be read), and a closed gate becomes over at settlement.
 
     Attributes:
-        overflow: called, once, when the reader is too slow. It closes the gate.
+        owner: is told when the reader is too slow.
         tally: counts what is dropped here for all turns together.
         asked: whether a reader ever came.
         dropped: events that nobody read.
     """
 
-    overflow: Callable[[], None]
+    owner: Owner
     tally: Tally
     asked: bool = False
     dropped: int = 0
-    _waiting: deque[Event | _Run] = attrs.field(factory=deque, init=False)
+    _waiting: deque[Event | _Run] | None = attrs.field(default=None, init=False)
     _weight: int = attrs.field(default=0, init=False)
     _closed: bool = attrs.field(default=False, init=False)
     _over: bool = attrs.field(default=False, init=False)
     _error: BaseException | None = attrs.field(default=None, init=False)
     _reading: bool = attrs.field(default=False, init=False)
     _parked: trio.lowlevel.Task | None = attrs.field(default=None, init=False)
-    _asks: dict[str, trio.lowlevel.Task] = attrs.field(factory=dict, init=False)
+    _asks: dict[str, trio.lowlevel.Task] | None = attrs.field(default=None, init=False)
 
     def __call__(self, event: Event) -> None:
         """Emit: see `turnstop.abc.Emit`."""
@@ -79,17 +86,20 @@ class Gate:
             return
         weight = _weight(event)
         self._weight += weight
-        if not self._merge(event, weight):
+        if self._waiting is None:
+            self._waiting = deque()
+        if not self._merge(self._waiting, event, weight):
             self._waiting.append(event)
         if len(self._waiting) > MAX_EVENTS or self._weight > MAX_TEXT:
-            self.overflow()
+            self.owner.overflow()
         else:
             self._wake()
 
-    def _merge(self, event: Event, weight: int) -> bool:
-        if not self._waiting or not isinstance(event, (Text, Thought)):
+    @staticmethod
+    def _merge(waiting: deque[Event | _Run], event: Event, weight: int) -> bool:
+        if not waiting or not isinstance(event, (Text, Thought)):
             return False
-        last = self._waiting[-1]
+        last = waiting[-1]
         if isinstance(last, _Run) and last.kind is type(event):
             last.pieces.append(event.delta)
             last.raw = event.raw
@@ -97,7 +107,7 @@ class Gate:
             return True
         if type(last) is type(event):
             pieces = [last.delta, event.delta]
-            self._waiting[-1] = _Run(type(event), pieces, event.raw, _weight(last) + weight)
+            waiting[-1] = _Run(type(event), pieces, event.raw, _weight(last) + weight)
             return True
         return False
 
@@ -108,23 +118,26 @@ class Gate:
 
     async def ask(self, ask: Ask) -> object:
         """Ask a person: see `turnstop.abc.Emit.ask`."""
-        if ask.id in self._asks:
+        if self._asks is None:
+            self._asks = {}
+        asks = self._asks
+        if ask.id in asks:
             raise ValueError(f"the ask {ask.id!r} is open already: give each ask its own id")
         self(ask)
         # A full backlog closes the gate in that very call.
         if self._closed or self._over:
             raise Silenced
-        self._asks[ask.id] = trio.lowlevel.current_task()
+        asks[ask.id] = trio.lowlevel.current_task()
 
         def abort(_: object) -> trio.lowlevel.Abort:
-            del self._asks[ask.id]
+            del asks[ask.id]
             return trio.lowlevel.Abort.SUCCEEDED
 
         return await trio.lowlevel.wait_task_rescheduled(abort)
 
     def answer(self, ask_id: str, reply: object) -> bool:
         """Give a reply to whoever waits for it; False where nobody does any more."""
-        task = self._asks.pop(ask_id, None)
+        task = None if self._asks is None else self._asks.pop(ask_id, None)
         if task is None:
             return False
         trio.lowlevel.reschedule(task, outcome.Value(reply))
@@ -152,9 +165,11 @@ class Gate:
 
     def drop_unread(self) -> int:
         """Drop what waits, count it, and say how much it was."""
+        if not self._waiting:
+            return 0
         unread = len(self._waiting)
         self._drop(unread)
-        self._waiting.clear()
+        self._waiting = None
         self._weight = 0
         return unread
 
@@ -181,27 +196,27 @@ class Gate:
         self._reading = self.asked = True
         try:
             # The checkpoint comes first: an event that is taken is an event that is heard.
-            await trio.lowlevel.checkpoint()
+            if self._waiting or self._over:
+                await trio.lowlevel.checkpoint()
             while not self._waiting:
                 if self._over:
                     error = self.take_error()
                     raise StopAsyncIteration if error is None else error
                 await self._park()
-            return self._pop()
+            return self._pop(self._waiting)
         finally:
             self._reading = False
 
     async def _park(self) -> None:
         self._parked = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(self._abort)
 
-        def abort(_: object) -> trio.lowlevel.Abort:
-            self._parked = None
-            return trio.lowlevel.Abort.SUCCEEDED
+    def _abort(self, _: object) -> trio.lowlevel.Abort:
+        self._parked = None
+        return trio.lowlevel.Abort.SUCCEEDED
 
-        await trio.lowlevel.wait_task_rescheduled(abort)
-
-    def _pop(self) -> Event:
-        event = self._waiting.popleft()
+    def _pop(self, waiting: deque[Event | _Run]) -> Event:
+        event = waiting.popleft()
         if isinstance(event, _Run):
             self._weight -= event.weight
             return event.joined()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextvars import Context
 from typing import Any
 
 import attrs
@@ -96,9 +95,6 @@ class House:
             self._exit = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(refuse_abort)
 
-    def spawn(self, context: Context, fn: Callable[[], Awaitable[object]], name: str) -> None:
-        """Start a kernel task in a turn's own context, whoever asks for it."""
-        context.run(self._start_soon, fn, name)
-
-    def _start_soon(self, fn: Callable[[], Awaitable[object]], name: str) -> None:
+    def start_soon(self, fn: Callable[[], Awaitable[object]], name: str) -> None:
+        """Start a kernel task."""
         self.nursery.start_soon(fn, name=name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from contextvars import Context, copy_context
 from datetime import UTC, datetime
@@ -19,7 +20,6 @@ from ._errors import BackendError, BackendLost, BackendMisbehaved
 from ._gate import Gate
 from ._house import House
 from ._records import Settlement, StopRequest
-from ._watch import Alarm
 from .abc import Request, current_turn
 
 logger = logging.getLogger("turnstop")
@@ -63,37 +63,38 @@ class Life:
     settlement: Settlement | None = attrs.field(default=None, init=False)
     request: StopRequest | None = attrs.field(default=None, init=False)
     since: float | None = attrs.field(default=None, init=False)
-    _context: Context = attrs.field(factory=copy_context, init=False)
-    _asked_wall: datetime | None = attrs.field(default=None, init=False)
+    due: float | None = attrs.field(default=None, init=False)
+    _context: Context | None = attrs.field(default=None, init=False)
+    _asked_wall: float | None = attrs.field(default=None, init=False)
     _sent_at: float | None = attrs.field(default=None, init=False)
-    _acked_at: float | None = attrs.field(default=None, init=False)
     _ended_at: float | None = attrs.field(default=None, init=False)
     _remote: Any = attrs.field(default=None, init=False)
     _end: End | None = attrs.field(default=None, init=False)
     _error: BaseException | None = attrs.field(default=None, init=False)
-    _errors: list[BaseException] = attrs.field(factory=list, init=False)
+    _errors: tuple[BaseException, ...] = attrs.field(default=(), init=False)
     _backlog_error: BackendError | None = attrs.field(default=None, init=False)
     _life: Call = attrs.field(factory=lambda: Call("start"), init=False)
     _cancel: Call | None = attrs.field(default=None, init=False)
     _kill: Call | None = attrs.field(default=None, init=False)
     _reaping: Reaping | None = attrs.field(default=None, init=False)
     _phase: int = attrs.field(default=0, init=False)
-    _alarm: Alarm | None = attrs.field(default=None, init=False)
+    _lingering: bool = attrs.field(default=False, init=False)
     _verdict: Verdict | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.gate = Gate(self._overflow, self.house.tally)
-        self._context.run(current_turn.set, self.turn_id)
+        self.gate = Gate(self, self.house.tally)
 
     # What happens to it.
 
     def begin(self) -> None:
         """The block is entered: start the remote turn."""
-        self._spawn(self._live)
+        self._context = copy_context()
+        self._context.run(current_turn.set, self.turn_id)
+        self._spawn(self._live, "turnstop life")
 
     def stop(self, request: StopRequest) -> None:
         """Note who asks, and have the backend told; a turn that never began is settled at once."""
-        self.request, self._asked_wall = request, datetime.now(UTC)
+        self.request, self._asked_wall = request, time.time()
         self._begin_stop()
 
     def _begin_stop(self) -> None:
@@ -102,16 +103,16 @@ class Life:
             self._settle()
             return
         self._phase = 1
-        self._set_alarm(self.since + self.house.budget.cancel_within)
+        self.house.watch.set_first(self, self.since + self.house.budget.cancel_within)
         if self._remote is not None:
             self._start_cancel()
 
-    def _overflow(self) -> None:
+    def overflow(self) -> None:
         self._backlog_error = BackendError(
             "reader too slow: the turn was stopped. Read its events without waiting on each, "
             "or stop it when they are not wanted"
         )
-        self._errors.append(self._backlog_error)
+        self._errors += (self._backlog_error,)
         self.block.ask(StopRequest("backlog", "reader too slow"))
 
     def _reveal(self, remote: Any) -> None:
@@ -131,10 +132,11 @@ class Life:
     def _note_end(self, end: End | None, error: BaseException | None) -> None:
         self._life.over = True
         if self._verdict is not None:
+            self._advance()
             return
         self._end, self._error = end, error
         if error is not None:
-            self._errors.append(error)
+            self._errors += (error,)
         if end is not None or self._gone:
             self._ended_at = trio.current_time()
         if self.since is None:
@@ -144,7 +146,7 @@ class Life:
     def _note_end_unasked(self, end: End | None, error: BaseException | None) -> None:
         if end is not None and end.how is How.FAILED:
             error = BackendError(end.detail or "the backend says that the turn failed")
-            self._errors.append(error)
+            self._errors += (error,)
         if error is None or isinstance(error, Exception):
             self.gate.finish(error)
             if error is not None and not self.gate.asked:
@@ -161,6 +163,8 @@ class Life:
 
     def _advance(self) -> None:
         if self._verdict is not None:
+            if self._lingering and not self._alive():
+                self._settle()
             return
         failed = self._life.over and self._end is None
         if self._life.over and not (failed and self._remote is not None and not self._gone):
@@ -177,52 +181,52 @@ class Life:
             return self._cancel.over or self._cancel.given_up or self._sent_at is not None
         return failed and self._cancel.over
 
-    def _ring(self) -> None:
+    def ring(self) -> None:
         if self._phase == 1:
             self._enter_phase_two()
-            if self._cancel is not None and self._cancel.called:
+            if self._cancel is not None:
                 self._cancel.give_up()
             self._advance()
         elif self._verdict is None:
             self._conclude()
         else:
             self._wrap_up()
+        if self._lingering and self.settlement is None:
+            self._spawn(self._linger, "turnstop settlement")
 
     def _enter_phase_two(self) -> None:
         assert self.since is not None
         self._phase = 2
         budget = self.house.budget
-        self._set_alarm(self.since + budget.cancel_within + budget.kill_within)
+        self.house.watch.set_later(self, self.since + budget.cancel_within + budget.kill_within)
 
     def _start_cancel(self) -> None:
-        self._cancel = Call("cancel")
-        self._spawn(self._do_cancel)
+        self._spawn(self._do_cancel, "turnstop cancel")
 
     def _start_kill(self) -> None:
         if self._phase == 1:
             self._enter_phase_two()
         self._kill = Call("kill")
-        self._spawn(self._do_kill)
+        self._spawn(self._do_kill, "turnstop kill")
 
     def _conclude(self) -> None:
         """The ending is known from here on; what is left of the bound is for leftovers."""
         self._verdict = judge(self._facts())
-        for call in (self._cancel, self._kill):
-            if call is not None:
-                call.give_up()
-        if self.since is not None and hasattr(self._remote, "leftovers"):
+        if hasattr(self._remote, "leftovers") and self.since is not None:
+            for call in (self._cancel, self._kill):
+                if call is not None and call.alive:
+                    call.give_up()
             self._phase = 3
-            self._set_alarm(trio.current_time() + self.house.budget.kill_within)
+            due = trio.current_time() + self.house.budget.kill_within
+            self.house.watch.set_later(self, due)
             self._reaping = Reaping(self._remote, self.house.sweep)
-            self._spawn(self._do_reap)
+            self._spawn(self._do_reap, "turnstop leftovers")
         else:
             self._wrap_up()
 
     def _wrap_up(self) -> None:
-        for call in self._alive():
-            call.give_up()
         if self._alive():
-            self._spawn(self._linger)
+            self._lingering = True
         else:
             self._settle()
 
@@ -232,15 +236,6 @@ class Life:
     async def _live(self) -> None:
         if self.settlement is not None:
             return
-        try:
-            late = await self._run()
-            if late is not None:
-                await stop_late(late, self.house.budget.kill_within)
-        finally:
-            self.house.stragglers.pop(self._life, None)
-
-    async def _run(self) -> Any:
-        """Start and follow; return a remote turn that came when its ending was known already."""
         end: End | None = None
         error: BaseException | None = None
         late: Any = None
@@ -260,7 +255,12 @@ class Life:
             raise
         finally:
             self._note_end(end, error)
-        return late
+            if late is None:
+                self.house.stragglers.pop(self._life, None)
+        if late is not None:
+            await stop_late(late, self.house.budget.kill_within)
+            self.house.stragglers.pop(self._life, None)
+        await self._see_out()
 
     def _make_request(self) -> Request[object]:
         assert self.door is not None
@@ -269,8 +269,9 @@ class Life:
 
     @enable_ki_protection
     async def _do_cancel(self) -> None:
-        assert self._cancel is not None
+        # None after the end: the call is made only where there is something to be told of.
         if self._verdict is None:
+            self._cancel = Call("cancel")
             await self._attempt(self._cancel, self._remote.cancel, self._note_sent)
 
     @enable_ki_protection
@@ -283,10 +284,11 @@ class Life:
         try:
             await call.make(fn, *args)
         except Exception as error:
-            self._errors.append(error)
+            self._errors += (error,)
         finally:
             self.house.stragglers.pop(call, None)
             self._advance()
+        await self._see_out()
 
     @enable_ki_protection
     async def _do_reap(self) -> None:
@@ -294,16 +296,26 @@ class Life:
         try:
             await self._reaping.run()
         except Exception as error:
-            self._errors.append(error)
+            self._errors += (error,)
         finally:
             self.house.stragglers.pop(self._reaping.call, None)
             self._wrap_up()
+        await self._see_out()
+
+    async def _see_out(self) -> None:
+        if self._lingering and self.settlement is None:
+            await self._linger()
 
     @enable_ki_protection
     async def _linger(self) -> None:
+        """The ending is known and calls are still out: give them a moment, then settle."""
+        # An answer that is here already is taken before its call is cancelled.
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        for call in self._alive():
+            call.give_up()
         for _ in range(PASSES):
-            if not self._alive():
-                break
+            if self.settlement is not None:
+                return
             await trio.lowlevel.cancel_shielded_checkpoint()
         self._settle()
 
@@ -327,7 +339,7 @@ class Life:
         if self.settlement is not None:
             return
         verdict = self._verdict = self._verdict or judge(self._facts())
-        self._set_alarm(None)
+        self.house.watch.call_off(self)
         self._leave_session()
         survivors = self._name_survivors()
         self.settlement = settlement = self._make_settlement(verdict, survivors)
@@ -341,6 +353,7 @@ class Life:
         self.block.note_settled()
 
     def _make_settlement(self, verdict: Verdict, survivors: tuple[str, ...]) -> Settlement:
+        wall = self._asked_wall
         acked = self._cancel and getattr(self._remote, "acknowledges", True)
         return Settlement(
             room=self.room,
@@ -354,8 +367,8 @@ class Life:
             acked_at=self._cancel.returned_at if self._cancel and acked else None,
             ended_at=self._ended_at,
             settled_at=trio.current_time(),
-            asked_wall=self._asked_wall,
-            errors=tuple(self._errors),
+            asked_wall=None if wall is None else datetime.fromtimestamp(wall, UTC),
+            errors=self._errors,
             survivors=survivors,
             dropped=self.gate.dropped,
             usage=None if self._end is None else self._end.usage,
@@ -366,7 +379,7 @@ class Life:
             try:
                 self.door.session = self._remote.session
             except Exception as error:
-                self._errors.append(error)
+                self._errors += (error,)
 
     def _name_survivors(self) -> tuple[str, ...]:
         survivors = self._reaping.survivors if self._reaping is not None else ()
@@ -382,13 +395,9 @@ class Life:
             calls.append(self._reaping.call)
         return [call for call in calls if call is not None and call.alive]
 
-    def _set_alarm(self, when: float | None) -> None:
-        if self._alarm is not None:
-            self._alarm.call_off()
-        self._alarm = None if when is None else self.house.watch.alarm(when, self._ring)
-
-    def _spawn(self, fn: Callable[[], Awaitable[object]]) -> None:
-        self.house.spawn(self._context, fn, f"turnstop {fn.__name__} of {self.turn_id}")
+    def _spawn(self, fn: Callable[[], Awaitable[object]], name: str) -> None:
+        assert self._context is not None
+        self._context.run(self.house.start_soon, fn, name)
 
 
 def _checked(end: object) -> End:

@@ -8,13 +8,21 @@ from typing import Protocol, final
 import attrs
 import trio
 
-from ._records import OnlyMadeByUs, Settlement, StopVerdict
+from ._records import OnlyMadeByUs, Settlement, StopRequest, StopVerdict
 
 
-class _Settling(Protocol):
+class Askable(Protocol):
+    """A turn, as a stop sees it."""
+
     turn_id: str
 
-    async def wait_settled(self) -> Settlement: ...
+    def ask(self, request: StopRequest) -> StopVerdict:
+        """Do all that a stop does, in this step."""
+        ...
+
+    async def wait_settled(self) -> Settlement:
+        """Wait for the settlement."""
+        ...
 
 
 @final
@@ -28,8 +36,11 @@ class StopReceipt(metaclass=OnlyMadeByUs):
     """
 
     verdict: StopVerdict
-    turn_ids: tuple[str, ...]
-    _turns: tuple[_Settling, ...] = attrs.field(repr=False)
+    _turns: tuple[Askable, ...] = attrs.field(repr=False)
+
+    @property
+    def turn_ids(self) -> tuple[str, ...]:
+        return tuple(turn.turn_id for turn in self._turns)
 
     async def settled(self) -> tuple[Settlement, ...]:
         """Wait until every turn of `turn_ids` is settled; for the settlements, not for the room.
@@ -40,13 +51,17 @@ class StopReceipt(metaclass=OnlyMadeByUs):
         return tuple([await turn.wait_settled() for turn in self._turns])
 
 
-_ORDER = tuple(StopVerdict)
+_ASKED, _JOINED = StopVerdict.ASKED, StopVerdict.JOINED
 
 
-def receipt(found: Sequence[tuple[_Settling, StopVerdict]], otherwise: StopVerdict) -> StopReceipt:
-    """Sum up what a stop found; `otherwise` where it found no turn to speak of."""
-    turns = [t for t, verdict in found if verdict in (StopVerdict.ASKED, StopVerdict.JOINED)]
-    verdicts = [verdict for _, verdict in found]
-    verdict = min(verdicts, key=_ORDER.index, default=otherwise)
-    made: StopReceipt = StopReceipt._create(verdict, tuple(t.turn_id for t in turns), tuple(turns))
+def ask_all(turns: Sequence[Askable], request: StopRequest, otherwise: StopVerdict) -> StopReceipt:
+    """Ask each of some turns to stop, and sum up; `otherwise` where there is none to speak of."""
+    verdict, found = otherwise, []
+    for turn in turns:
+        one = turn.ask(request)
+        if one is _ASKED or one is _JOINED:
+            found.append(turn)
+            if verdict is not _ASKED:
+                verdict = one
+    made: StopReceipt = StopReceipt._create(verdict, tuple(found))
     return made

@@ -18,7 +18,7 @@ from ._budget import StopBudget
 from ._calls import unprotected
 from ._errors import BackendError
 from ._house import House
-from ._receipt import StopReceipt, receipt
+from ._receipt import StopReceipt, ask_all
 from ._records import OnlyMadeByUs, Settlement, Statistics, StopRequest, StopVerdict
 from ._turn import Turn
 from ._unwrap import open_private_nursery
@@ -78,12 +78,11 @@ class Rooms(Generic[Content], metaclass=OnlyMadeByUs):
             RuntimeError: called from another thread.
         """
         self._house.check_thread()
-        turns = self._turns_of(self._house.doors.get(room))
+        turns, otherwise = self._turns_of(self._house.doors.get(room)), StopVerdict.NOTHING
         if turn_id is not None:
             turns = [turn for turn in turns if turn.turn_id == turn_id]
-        request = StopRequest("stop", reason, source)
-        otherwise = StopVerdict.NOTHING if turn_id is None else StopVerdict.STALE
-        return receipt([(turn, turn.ask(request)) for turn in turns], otherwise)
+            otherwise = StopVerdict.STALE
+        return ask_all(turns, StopRequest("stop", reason, source), otherwise)
 
     @enable_ki_protection
     def stop_all(self, *, reason: str = "", source: str = "") -> StopReceipt:
@@ -93,7 +92,7 @@ class Rooms(Generic[Content], metaclass=OnlyMadeByUs):
 
     def _stop_all(self, request: StopRequest) -> StopReceipt:
         turns = [turn for door in self._house.doors.values() for turn in self._turns_of(door)]
-        return receipt([(turn, turn.ask(request)) for turn in turns], StopVerdict.NOTHING)
+        return ask_all(turns, request, StopVerdict.NOTHING)
 
     @staticmethod
     def _turns_of(door: Door | None) -> list[Turn]:

@@ -45,7 +45,7 @@ from ._ending import Ending
 from ._gate import Gate
 from ._house import House, refuse_abort
 from ._life import Life
-from ._receipt import StopReceipt, receipt
+from ._receipt import StopReceipt, ask_all
 from ._records import OnlyMadeByUs, Settlement, StopRequest, StopVerdict
 from ._unwrap import reraise
 from .events import Ask, Event
@@ -98,7 +98,8 @@ class Turn(metaclass=OnlyMadeByUs):
         self.task = trio.lowlevel.current_task()
         try:
             if door.take_nowait(self):
-                await trio.lowlevel.checkpoint()
+                # The exit is this block's other checkpoint: here only a cancellation matters.
+                await trio.lowlevel.checkpoint_if_cancelled()
             else:
                 await door.wait(self)
                 # Handed over and cancelled since: the room is for somebody who can use it.
@@ -127,7 +128,14 @@ class Turn(metaclass=OnlyMadeByUs):
             absorbed = self._body.__exit__(exc_type, exc, traceback)
         except BaseException as group:  # raised again below, once the turn is settled
             rest, absorbed = group, False
-        await self._settle_block()
+        if self.settlement is None:
+            cancelled = trio.current_effective_deadline() == -math.inf
+            self.ask(StopRequest("cancelled" if cancelled else "left"))
+        if self.settlement is None:
+            self._leaver = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(refuse_abort)
+        else:
+            await trio.lowlevel.cancel_shielded_checkpoint()
         self._leave(self._door)
         if rest is not None:
             reraise(rest)
@@ -138,16 +146,6 @@ class Turn(metaclass=OnlyMadeByUs):
         if error is not None:
             reraise(error)
         return absorbed
-
-    async def _settle_block(self) -> None:
-        if self.settlement is None:
-            cancelled = trio.current_effective_deadline() == -math.inf
-            self.ask(StopRequest("cancelled" if cancelled else "left"))
-        if self.settlement is None:
-            self._leaver = trio.lowlevel.current_task()
-            await trio.lowlevel.wait_task_rescheduled(refuse_abort)
-        else:
-            await trio.lowlevel.cancel_shielded_checkpoint()
 
     def _leave(self, door: Door) -> None:
         self._left = True
@@ -176,8 +174,7 @@ class Turn(metaclass=OnlyMadeByUs):
             RuntimeError: called from another thread.
         """
         self._house.check_thread()
-        verdict = self.ask(StopRequest("stop", reason, source))
-        return receipt([(self, verdict)], verdict)
+        return ask_all((self,), StopRequest("stop", reason, source), StopVerdict.STALE)
 
     def answer(self, ask: Ask, reply: object) -> bool:
         """Give a person's reply to an `Ask`; False where nobody waits for it any more."""

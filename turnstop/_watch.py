@@ -7,7 +7,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import attrs
 import trio
@@ -20,17 +20,17 @@ logger = logging.getLogger("turnstop")
 Observer: TypeAlias = Callable[[Settlement], object]
 
 
-@attrs.define(order=True)
-class Alarm:
-    """Something that is due at `when` on Trio's clock; `ring` is None once it is called off."""
+class Ringable(Protocol):
+    """Something that has one alarm at most.
 
-    when: float
-    number: int
-    ring: Callable[[], None] | None = attrs.field(order=False)
+    Attributes:
+        due: when its alarm rings (Trio's clock); None while it has none.
+    """
 
-    def call_off(self) -> None:
-        """Let go of the callback now; the empty alarm leaves the heap when it is due."""
-        self.ring = None
+    due: float | None
+
+    def ring(self) -> None:
+        """Its alarm is due: called by the watcher, in one step."""
 
 
 @attrs.define(eq=False)
@@ -38,26 +38,41 @@ class Watch:
     """A task of its own, so that a bound holds whatever a turn's own tasks do.
 
     Deadlines of stops are here, and not on cancel scopes, for two reasons: a scope bounds only
-    code that lets itself be cancelled, and most stops end long before any deadline, which then
-    has cost one push on a heap.
+    code that lets itself be cancelled, and most stops end long before their deadline, which then
+    has cost next to nothing. First alarms all ring the same time after they are set, so that the
+    order of a dict is their order; later ones are rare, and go on a heap.
     """
 
     observers: list[Observer]
-    _alarms: list[Alarm] = attrs.field(factory=list, init=False)
+    _first: dict[Ringable, None] = attrs.field(factory=dict, init=False)
+    _later: list[tuple[float, int, Ringable]] = attrs.field(factory=list, init=False)
     _count: int = attrs.field(default=0, init=False)
     _reports: deque[Settlement] = attrs.field(factory=deque, init=False)
     _until: float = attrs.field(default=-math.inf, init=False)
     _parked: trio.lowlevel.Task | None = attrs.field(default=None, init=False)
     _over: bool = attrs.field(default=False, init=False)
 
-    def alarm(self, when: float, ring: Callable[[], None]) -> Alarm:
-        """Have `ring` called by the watcher at `when` (Trio's clock, absolute)."""
-        self._count += 1
-        alarm = Alarm(when, self._count, ring)
-        heapq.heappush(self._alarms, alarm)
-        if when < self._until:
+    def set_first(self, who: Ringable, due: float) -> None:
+        """Set an alarm that is due as long after now as all that were set with this."""
+        who.due = due
+        self._first[who] = None
+        if due < self._until:
             self._wake()
-        return alarm
+
+    def set_later(self, who: Ringable, due: float) -> None:
+        """Set any other alarm, in place of the one before."""
+        self._first.pop(who, None)
+        who.due = due
+        self._count += 1
+        heapq.heappush(self._later, (due, self._count, who))
+        if due < self._until:
+            self._wake()
+
+    def call_off(self, who: Ringable) -> None:
+        """Nothing rings any more."""
+        if who.due is not None:
+            who.due = None
+            self._first.pop(who, None)
 
     def report(self, settlement: Settlement) -> None:
         """Have the observers told, by the watcher: nobody else's step runs their code."""
@@ -94,9 +109,26 @@ class Watch:
             self._ring()
             if self._over and not self._reports:
                 return
-            self._until = self._alarms[0].when if self._alarms else math.inf
+            self._until = self._next()
             with trio.CancelScope(deadline=self._until):
                 await self._park()
+
+    def _next(self) -> float:
+        first = next((who.due for who in self._first if who.due is not None), math.inf)
+        return min(first, self._later[0][0]) if self._later else first
+
+    def _ring(self) -> None:
+        now = trio.current_time()
+        while self._next() <= now:
+            if self._later and self._later[0][0] <= now:
+                due, _, who = heapq.heappop(self._later)
+                if who.due != due:
+                    continue
+            else:
+                who = next(iter(self._first))
+                del self._first[who]
+            who.due = None
+            who.ring()
 
     async def _park(self) -> None:
         self._parked = trio.lowlevel.current_task()
@@ -109,13 +141,6 @@ class Watch:
             await trio.lowlevel.wait_task_rescheduled(abort)
         finally:
             self._until = -math.inf
-
-    def _ring(self) -> None:
-        now = trio.current_time()
-        while self._alarms and self._alarms[0].when <= now:
-            ring = heapq.heappop(self._alarms).ring
-            if ring is not None:
-                ring()
 
     @trio.lowlevel.disable_ki_protection
     def _tell(self, observer: Observer, settlement: Settlement) -> None:

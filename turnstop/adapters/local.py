@@ -1,0 +1,249 @@
+"""A function of this program as a remote turn: async, or blocking in a thread of its own.
+
+    async def agent(work):
+        work.emit(Text("thinking about " + work.content))
+        await trio.sleep(10)
+
+    async with open_local(agent) as local, turnstop.open_rooms(local) as rooms:
+        ...
+
+An async function is stopped by cancelling it. A blocking one is asked to stop, and stops at its
+next `work.checkpoint()`; a thread cannot be killed, so one that never comes to a checkpoint is
+abandoned when the budget is over and named in `Settlement.survivors`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeAlias, TypeVar, cast
+
+import attrs
+import trio
+
+from turnstop.abc import Backend, Emit, End, How, RemoteTurn, Request, Silenced
+from turnstop.events import Ask, Event
+
+__all__ = ["Stopped", "ThreadWork", "Work", "open_local"]
+
+logger = logging.getLogger("turnstop.adapters.local")
+
+T = TypeVar("T")
+
+
+class Stopped(BaseException):
+    """The turn of this thread is stopped; raised by `ThreadWork.checkpoint`.
+
+    Not an `Exception`, so that a broad `except Exception` around a step does not swallow it.
+    """
+
+
+@attrs.define(eq=False)
+class Work:
+    """What an async function is given.
+
+    Attributes:
+        room: the conversation.
+        turn_id: the turn.
+        content: what the application sent.
+        session: what this room's last turn left here; leave something for the next.
+        emit: tells the reader an event; never waits.
+    """
+
+    room: str
+    turn_id: str
+    content: object
+    session: object | None
+    emit: Emit
+
+    async def ask(self, ask: Ask) -> object:
+        """Ask a person and wait for the reply.
+
+        Raises:
+            turnstop.abc.Silenced: the turn is stopped.
+
+        **Cancellation:** withdraws the question.
+        """
+        return await self.emit.ask(ask)
+
+
+@attrs.define(eq=False)
+class ThreadWork:
+    """What a blocking function is given; its methods are called in its thread.
+
+    Attributes:
+        room: the conversation.
+        turn_id: the turn.
+        content: what the application sent.
+        session: what this room's last turn left here; leave something for the next.
+    """
+
+    room: str
+    turn_id: str
+    content: object
+    session: object | None
+    _emit: Emit
+    _token: trio.lowlevel.TrioToken
+    _stopped: bool = attrs.field(default=False, init=False)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the turn is stopped, for code that cannot be left by an exception."""
+        return self._stopped
+
+    def checkpoint(self) -> None:
+        """Go on, or raise `Stopped` where the turn is stopped."""
+        if self._stopped:
+            raise Stopped
+
+    def emit(self, event: Event) -> None:
+        """Tell the reader an event. A checkpoint."""
+        self.checkpoint()
+        self._call(trio.from_thread.run_sync, self._emit, event)
+
+    def ask(self, ask: Ask) -> object:
+        """Ask a person and wait for the reply. A checkpoint, also when the stop comes meanwhile."""
+        self.checkpoint()
+        return self._call(trio.from_thread.run, self._emit.ask, ask)
+
+    def _call(self, run: Callable[..., object], fn: Callable[..., object], arg: object) -> object:
+        try:
+            return run(fn, arg, trio_token=self._token)
+        except (Silenced, trio.Cancelled, trio.RunFinishedError):
+            # The asker is a thread, which no Cancelled may leave: there it means "stopped".
+            self._stopped = True
+            raise Stopped from None
+
+
+AsyncFunction: TypeAlias = Callable[[Work], Awaitable[object]]
+ThreadFunction: TypeAlias = Callable[[ThreadWork], object]
+
+
+@attrs.define(eq=False)
+class _AsyncTurn:
+    fn: AsyncFunction
+    request: Request[object]
+    session: object | None
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _over: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    async def follow(self, emit: Emit) -> End:
+        request = self.request
+        work = Work(request.room, request.turn_id, request.content, self.session, emit)
+        try:
+            with self._scope:
+                await self.fn(work)
+                return End(How.COMPLETED)
+            return End(How.CANCELLED)
+        except Exception as error:
+            # A function that fails is over. Its own error is worth more to its reader than a
+            # report of it, and kill() then shows that nothing is left.
+            if self._scope.cancel_called:
+                return End(How.FAILED, detail=repr(error))
+            raise
+        finally:
+            self.session = work.session
+            self._over.set()
+
+    async def cancel(self, sent: Callable[[], None]) -> None:
+        self._scope.cancel()
+        sent()
+        await self._over.wait()
+
+    async def kill(self) -> None:
+        await self._over.wait()
+
+
+@attrs.define(eq=False)
+class _ThreadTurn:
+    fn: ThreadFunction
+    request: Request[object]
+    session: object | None
+    alive: set[_ThreadTurn]
+    limiter: trio.CapacityLimiter
+    _work: ThreadWork | None = attrs.field(default=None, init=False)
+    _stopped: bool = attrs.field(default=False, init=False)
+
+    async def follow(self, emit: Emit) -> End:
+        request, token = self.request, trio.lowlevel.current_trio_token()
+        work = self._work = ThreadWork(
+            request.room, request.turn_id, request.content, self.session, emit, token
+        )
+        self.alive.add(self)
+        try:
+            return await trio.to_thread.run_sync(
+                self._run, work, thread_name=str(self), abandon_on_cancel=True, limiter=self.limiter
+            )
+        except Exception as error:
+            if work.stopped:
+                return End(How.FAILED, detail=repr(error))
+            raise
+
+    def _run(self, work: ThreadWork) -> End:
+        try:
+            self.fn(work)
+        except Stopped:
+            return End(How.CANCELLED)
+        finally:
+            self.session = work.session
+            self.alive.discard(self)
+        return End(How.COMPLETED)
+
+    async def cancel(self, sent: Callable[[], None]) -> None:
+        assert self._work is not None
+        self._work._stopped = True
+        sent()
+
+    async def leftovers(self) -> Sequence[object]:
+        return [self] if self in self.alive else []
+
+    async def sweep(self, leftovers: Sequence[object]) -> Sequence[object]:
+        return [left for left in leftovers if left in self.alive]
+
+    def __str__(self) -> str:
+        return f"thread of turn {self.request.turn_id}"
+
+
+@attrs.define(eq=False)
+class _Local:
+    fn: Callable[..., object]
+    thread: bool
+    alive: set[_ThreadTurn] = attrs.field(factory=set)
+    # Not Trio's own limiter: a turn that waits for an approval would hold one of its tokens.
+    limiter: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(math.inf))
+
+    async def start(self, request: Request[object]) -> RemoteTurn:
+        session = None if request.previous is not None else request.session
+        if self.thread:
+            return _ThreadTurn(self.fn, request, session, self.alive, self.limiter)
+        return _AsyncTurn(cast("AsyncFunction", self.fn), request, session)
+
+
+@asynccontextmanager
+async def open_local(
+    fn: AsyncFunction | ThreadFunction, *, thread: bool | None = None
+) -> AsyncGenerator[Backend[object], None]:
+    """Make a backend of a function.
+
+    Args:
+        fn: `async def fn(work: Work)`, or a blocking `def fn(work: ThreadWork)`. An exception of
+            it fails the turn and is raised in the turn's block.
+        thread: whether it is blocking and runs in a thread; found out by default.
+
+    The exit logs the threads that are still running: nothing can end them.
+
+    **Cancellation:** has no effect of its own.
+    """
+    if not callable(fn):
+        raise TypeError(f"a local backend is a function: got {fn!r}")
+    if thread is None:
+        thread = not inspect.iscoroutinefunction(fn)
+    local = _Local(fn, thread)
+    try:
+        yield local
+    finally:
+        for turn in local.alive:
+            logger.warning("%s has not ended and cannot be killed", turn)
