@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -12,17 +14,21 @@ import trio
 from turnstop.lab import open_lab
 from turnstop.lab._processes import find_processes, mark
 
+TOKEN = uuid.uuid4().hex
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 @pytest.fixture
 def shell() -> Iterator[subprocess.Popen[bytes]]:
-    command = mark("a1", "setsid sleep 61 & sleep 62; true")
+    command = mark(TOKEN, "sleep 61 & sleep 62; true")
     with subprocess.Popen(["/bin/sh", "-c", command]) as process:
         yield process
-        for found in find_processes("a1"):
-            os.kill(found.pid, signal.SIGKILL)
         process.kill()
+        # The last of the shell's children may still be on its way from fork to exec.
+        for _ in range(20):
+            for found in find_processes(TOKEN, 0):
+                found.kill()
+            time.sleep(0.001)
 
 
 async def test_what_a_turns_shell_started_is_found_and_its_end_is_seen(
@@ -30,21 +36,21 @@ async def test_what_a_turns_shell_started_is_found_and_its_end_is_seen(
 ) -> None:
     async with open_lab() as lab:
         with trio.fail_after(10):
-            found = {one.command: one for one in await lab.tool_running("a1", 2)}
+            found = {one.command: one for one in await lab.tool_running(TOKEN, 2)}
         assert {"sleep 61", "sleep 62"} <= set(found)
         assert lab.processes("a2") == []
-        assert lab.gone_at("a1") is None
+        assert lab.gone_at(TOKEN) is None
         os.kill(found["sleep 61"].pid, signal.SIGKILL)
         with trio.fail_after(10):
             await lab.until(lambda: found["sleep 61"].gone_at is not None)
-            assert lab.alive("a1") == [f"process {found['sleep 62']}"]
+            assert lab.alive(TOKEN) == [f"process {found['sleep 62']}"]
             os.kill(found["sleep 62"].pid, signal.SIGKILL)
-            await lab.gone("a1")
-        assert lab.alive("a1") == []
-        assert lab.gone_at("a1") == found["sleep 62"].gone_at
+            await lab.gone(TOKEN)
+        assert lab.alive(TOKEN) == []
+        assert lab.gone_at(TOKEN) == found["sleep 62"].gone_at
 
 
 async def test_tool_running_waits_for_one(shell: subprocess.Popen[bytes]) -> None:
     async with open_lab() as lab:
         with trio.fail_after(10):
-            assert (await lab.tool_running("a1"))[0].token == "a1"
+            assert (await lab.tool_running(TOKEN))[0].token == TOKEN

@@ -104,7 +104,7 @@ class Lab:
     def processes(self, token: str) -> list[ToolProcess]:
         """The turn's living tool processes. Looks, and from then on watches, each found one."""
         known = self._processes.setdefault(token, {})
-        for process in find_processes(token):
+        for process in find_processes(token, trio.current_time()):
             if (process.pid, process.started) not in known:
                 known[process.pid, process.started] = process
                 self._service.start_soon(self._watch, process)

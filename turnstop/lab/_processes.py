@@ -32,7 +32,7 @@ class ToolProcess:
     started: int
     token: str
     command: str
-    seen_at: float = attrs.field(factory=trio.current_time)
+    seen_at: float
     gone_at: float | None = None
 
     def __str__(self) -> str:
@@ -63,8 +63,8 @@ class ToolProcess:
             self.gone_at = trio.current_time()
 
 
-def find_processes(token: str) -> list[ToolProcess]:
-    """What lives with this token now; the zombies do not."""
+def find_processes(token: str, now: float) -> list[ToolProcess]:
+    """What lives with this token, seen `now`; zombies do not."""
     needle = f"{VARIABLE}={token}\0".encode()
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
@@ -76,7 +76,7 @@ def find_processes(token: str) -> list[ToolProcess]:
             continue
         pid = int(entry.name)
         if command and (started := start_time(pid)) is not None:
-            found.append(ToolProcess(pid, started, token, command.strip()))
+            found.append(ToolProcess(pid, started, token, command.strip(), now))
     return found
 
 
