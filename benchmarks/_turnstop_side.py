@@ -72,8 +72,10 @@ class Backend:
     def __init__(self, make: Callable[[], object]) -> None:
         self.make = make
         self.last: object = None
+        self.turn_id = ""
 
     async def start(self, request: Request[str]) -> object:
+        self.turn_id = request.turn_id
         self.last = self.make()
         return self.last
 
@@ -94,26 +96,33 @@ async def settle() -> None:
         await trio.lowlevel.checkpoint()
 
 
-async def one_stop(rooms: turnstop.Rooms, backend: Backend) -> tuple[float, float, float]:
+async def one_stop(rooms: turnstop.Rooms, backend: Backend, waiting: bool) -> list[float]:
     admitted: list[float] = []
     async with trio.open_nursery() as nursery:
         nursery.start_soon(own, rooms, "room")
         await settle()
         remote = backend.last
         assert isinstance(remote, Parked)
-        nursery.start_soon(follow_up, rooms, "room", admitted)
-        await settle()
+        if waiting:
+            nursery.start_soon(follow_up, rooms, "room", admitted)
+            await settle()
+        # Without an id the waiting turn would be stopped too, which the peer cannot do.
+        named = backend.turn_id if waiting else None
         asked = perf_counter()
-        rooms.stop("room")
+        rooms.stop("room", turn_id=named)
         returned = perf_counter()
-    return returned - asked, remote.began - asked, admitted[0] - asked
+    if waiting:
+        return [admitted[0] - asked]
+    return [returned - asked, remote.began - asked]
 
 
 async def stops(n: int) -> list[float]:
     backend = Backend(Parked)
     async with turnstop.open_rooms(backend) as rooms:
-        found = [await one_stop(rooms, backend) for _ in range(n)]
-    return [statistics.median(column) * 1e6 for column in zip(*found, strict=True)]
+        alone = [await one_stop(rooms, backend, False) for _ in range(n)]
+        before = [await one_stop(rooms, backend, True) for _ in range(n)]
+    columns = [*zip(*alone, strict=True), *zip(*before, strict=True)]
+    return [statistics.median(column) * 1e6 for column in columns]
 
 
 async def stop_many(n: int, backend: Backend) -> float:
