@@ -1,0 +1,207 @@
+"""The command, on backends that are functions of this program: honest, and lying."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.lowlevel
+from click.testing import CliRunner, Result
+
+from turnstop.abc import Emit, End, How, RemoteTurn, Request
+from turnstop.cli.bench import command, trials
+from turnstop.cli.bench.local import LocalBench, LocalTarget
+from turnstop.cli.bench.model import Runner, RunnerName, Target, Work
+from turnstop.cli.bench.ours import open_ours
+from turnstop.cli.main import main
+
+SPREADS = {
+    "asked_to_sent_ms",
+    "sent_to_acked_ms",
+    "asked_to_gone_ms",
+    "asked_to_ended_ms",
+    "asked_to_admitted_ms",
+}
+ROW = {"backend", "moment", "runner", "n", "lost", "unconfirmed", "survivors", "endings"}
+
+
+class LiarTurn:
+    """It says CANCELLED, and the work goes on."""
+
+    session = None
+
+    def __init__(self, request: Request[str], target: LiarTarget) -> None:
+        self.target, self.token = target, request.content
+        self.told = trio.Event()
+        self.target.begun[self.token] = trio.current_time()
+
+    async def follow(self, emit: Emit) -> End:
+        if self.token in self.target.stoppable:
+            await self.told.wait()
+            return End(How.CANCELLED)
+        return End(How.COMPLETED)
+
+    async def cancel(self, sent: Callable[[], None]) -> None:
+        sent()
+        self.told.set()
+
+
+class LiarTarget(LocalTarget):
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun: dict[str, float] = {}
+        self.stoppable: set[str] = set()
+
+    def prompt(self, moment: Any) -> tuple[str, str]:
+        token, content = super().prompt(moment)
+        if moment is not None:
+            self.stoppable.add(token)
+        return token, content
+
+    async def reached(self, token: str, moment: Any) -> None:
+        while token not in self.begun:
+            await trio.lowlevel.checkpoint()
+
+    def work(self, token: str) -> list[Work]:
+        return [Work("a stubborn step", self.begun[token])] if token in self.begun else []
+
+    async def start(self, request: Request[str]) -> RemoteTurn:
+        return LiarTurn(request, self)
+
+
+class LiarBench(LocalBench):
+    @asynccontextmanager
+    async def open_target(self) -> AsyncIterator[Target]:
+        yield LiarTarget()
+
+    @asynccontextmanager
+    async def open_runner(self, runner: RunnerName, target: Target) -> AsyncIterator[Runner]:
+        assert isinstance(target, LiarTarget)
+        async with open_ours(target) as ours:
+            yield ours
+
+
+@pytest.fixture(autouse=True)
+def _short_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "WATCH", 0.05)
+
+
+def bench(*args: str) -> Result:
+    return CliRunner().invoke(main, ["bench", "--backend", "local", "-n", "2", *args])
+
+
+def test_figures_as_json_on_stdout_and_the_table_beside() -> None:
+    result = bench("--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert {"versions", "machine", "rows"} <= set(found)
+    assert [row["moment"] for row in found["rows"]] == ["starting", "running", "tool", "finishing"]
+    for row in found["rows"]:
+        assert set(row) == ROW | SPREADS
+        assert row["runner"] == "turnstop"
+        assert row["n"] == sum(row["endings"].values()) == 2
+        assert row["lost"] == row["unconfirmed"] == row["survivors"] == 0
+        for name in SPREADS:
+            assert set(row[name]) == {"median", "p95", "max"}
+    running = found["rows"][1]
+    assert running["endings"] == {"STOPPED": 2}
+    assert 0 < running["asked_to_gone_ms"]["median"] <= running["asked_to_ended_ms"]["max"]
+    assert running["asked_to_ended_ms"]["max"] <= running["asked_to_admitted_ms"]["max"] < 1000
+    assert "running" in result.stderr
+
+
+def test_the_table_fits_100_columns_when_piped(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    result = bench("--moment", "running", "--json", str(file))
+    assert result.exit_code == 0
+    assert max(map(len, result.stdout.splitlines())) <= 100
+    assert "…" not in result.stdout
+    assert json.loads(file.read_text())["rows"][0]["moment"] == "running"
+
+
+def test_a_plot_is_a_picture(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    file = tmp_path / "stops.png"
+    assert bench("--moment", "running", "--plot", str(file)).exit_code == 0
+    assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_lost_stop_is_exit_status_1_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "benches", lambda *_: {"local": LiarBench()})
+    result = bench("--moment", "running", "--json")
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert found["rows"][0]["lost"] == 2
+    assert found["rows"][0]["endings"] == {"STOPPED": 2}
+    assert "a stubborn step" in found["losses"][0]
+
+
+@pytest.mark.parametrize(
+    ("module", "args", "install"),
+    [
+        ("rich", (), "turnstop[bench]"),
+        ("matplotlib", ("--plot", "x.png"), "matplotlib"),
+        ("uvicorn", ("--backend", "a2a"), "turnstop[bench]"),
+        ("h11", ("--backend", "codex"), "turnstop[lab]"),
+    ],
+)
+def test_what_is_missing_is_one_line_with_the_command(
+    module: str, args: tuple[str, ...], install: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = importlib.util.find_spec
+    absent: Callable[[str], object] = lambda name: None if name == module else real(name)  # noqa: E731
+    monkeypatch.setattr(importlib.util, "find_spec", absent)
+    result = bench(*args)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.endswith((f"pip install '{install}'", f"pip install {install}"))
+
+
+def test_a_missing_program_is_left_out_unless_it_was_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "codex_cli_bin", None)
+    monkeypatch.setattr(command, "_DEFAULT", ("codex", "local"))
+    runner = CliRunner()
+    result = runner.invoke(main, ["bench", "-n", "1", "--moment", "running", "--json"])
+    assert result.exit_code == 0, result.output
+    assert {row["backend"] for row in json.loads(result.stdout)["rows"]} == {"local"}
+    assert "codex is left out" in result.stderr
+    result = runner.invoke(main, ["bench", "--backend", "codex"])
+    assert result.exit_code == 2
+    assert "pip install openai-codex-cli-bin==" in result.stderr.splitlines()[-1]
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = (
+        "import sys; from turnstop.cli.main import main\n"
+        "main(['bench', '--help'], standalone_mode=False); print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert "--against" in done.stdout
+    assert {"rich", "matplotlib", "h11", "httpx", "a2a"} & set(
+        done.stdout.splitlines()[-1].split()
+    ) == set()
+
+
+def test_the_group_names_its_commands() -> None:
+    assert "bench" in CliRunner().invoke(main, ["--help"]).stdout
+    assert CliRunner().invoke(main, ["nonsense"]).exit_code == 2
+
+
+def test_a_runner_that_a_backend_does_not_have() -> None:
+    result = bench("--against", "raw")
+    assert result.exit_code == 2
+    assert "local has no runner raw" in result.stderr
