@@ -34,7 +34,7 @@ class Door:
 
     room: str
     holder: Guest | None = None
-    waiting: OrderedDict[Guest, trio.lowlevel.Task] = attrs.field(factory=OrderedDict)
+    waiting: OrderedDict[Guest, trio.lowlevel.Task] | None = None
     session: object | None = None
     previous: Settlement | None = None
 
@@ -50,10 +50,13 @@ class Door:
 
         **Cancellation:** leaves the queue.
         """
-        self.waiting[guest] = trio.lowlevel.current_task()
+        if self.waiting is None:
+            self.waiting = OrderedDict()
+        waiting = self.waiting
+        waiting[guest] = trio.lowlevel.current_task()
 
         def abort(_: object) -> trio.lowlevel.Abort:
-            del self.waiting[guest]
+            del waiting[guest]
             return trio.lowlevel.Abort.SUCCEEDED
 
         await trio.lowlevel.wait_task_rescheduled(abort)
@@ -69,7 +72,7 @@ class Door:
     def guests(self) -> list[Guest]:
         """The holder and everybody who waits."""
         found = [] if self.holder is None else [self.holder]
-        return [*found, *self.waiting]
+        return [*found, *self.waiting] if self.waiting else found
 
     @property
     def idle(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -28,6 +28,7 @@ class House:
 
     Attributes:
         sweep: whether leftovers are ended, or only listed.
+        start_soon: the nursery's own, for the kernel's tasks.
         closing: no block is entered any more.
         stragglers: adapter calls that outlived their settlement, each with its turn's id.
     """
@@ -35,7 +36,7 @@ class House:
     backend: Any
     budget: StopBudget
     sweep: bool
-    nursery: trio.Nursery
+    start_soon: Callable[..., None]
     watch: Watch
     token: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
     tally: Tally = attrs.field(factory=Tally)
@@ -94,7 +95,3 @@ class House:
         if self._blocks:
             self._exit = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(refuse_abort)
-
-    def start_soon(self, fn: Callable[[], Awaitable[object]], name: str) -> None:
-        """Start a kernel task."""
-        self.nursery.start_soon(fn, name=name)

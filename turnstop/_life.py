@@ -105,7 +105,7 @@ class Life:
         self._phase = 1
         self.house.watch.set_first(self, self.since + self.house.budget.cancel_within)
         if self._remote is not None:
-            self._start_cancel()
+            self._spawn(self._do_cancel, "turnstop cancel")
 
     def overflow(self) -> None:
         self._backlog_error = BackendError(
@@ -122,7 +122,7 @@ class Life:
         self.door.session, self.door.previous = remote.session, None
         self._remote, self._life.name = remote, "follow"
         if self.since is not None:
-            self._start_cancel()
+            self._spawn(self._do_cancel, "turnstop cancel")
 
     def _note_sent(self) -> None:
         if self._sent_at is None:
@@ -200,9 +200,6 @@ class Life:
         budget = self.house.budget
         self.house.watch.set_later(self, self.since + budget.cancel_within + budget.kill_within)
 
-    def _start_cancel(self) -> None:
-        self._spawn(self._do_cancel, "turnstop cancel")
-
     def _start_kill(self) -> None:
         if self._phase == 1:
             self._enter_phase_two()
@@ -212,7 +209,9 @@ class Life:
     def _conclude(self) -> None:
         """The ending is known from here on; what is left of the bound is for leftovers."""
         self._verdict = judge(self._facts())
-        if hasattr(self._remote, "leftovers") and self.since is not None:
+        if self.since is None:
+            self._settle()
+        elif hasattr(self._remote, "leftovers"):
             for call in (self._cancel, self._kill):
                 if call is not None and call.alive:
                     call.give_up()
@@ -341,7 +340,7 @@ class Life:
         verdict = self._verdict = self._verdict or judge(self._facts())
         self.house.watch.call_off(self)
         self._leave_session()
-        survivors = self._name_survivors()
+        survivors = self._name_survivors() if self.since is not None else ()
         self.settlement = settlement = self._make_settlement(verdict, survivors)
         if not verdict.gone:
             logger.warning("turn %s of room %r: %s", self.turn_id, self.room, settlement)
@@ -397,7 +396,7 @@ class Life:
 
     def _spawn(self, fn: Callable[[], Awaitable[object]], name: str) -> None:
         assert self._context is not None
-        self._context.run(self.house.start_soon, fn, name)
+        self._context.run(self.house.start_soon, fn, name=name)
 
 
 def _checked(end: object) -> End:

@@ -95,8 +95,12 @@ class Rooms(Generic[Content], metaclass=OnlyMadeByUs):
         return ask_all(turns, request, StopVerdict.NOTHING)
 
     @staticmethod
-    def _turns_of(door: Door | None) -> list[Turn]:
-        return [] if door is None else [g for g in door.guests() if isinstance(g, Turn)]
+    def _turns_of(door: Door | None) -> Sequence[Turn]:
+        if door is None:
+            return ()
+        if not door.waiting and isinstance(door.holder, Turn):
+            return (door.holder,)
+        return [guest for guest in door.guests() if isinstance(guest, Turn)]
 
     @enable_ki_protection
     async def retire(self, room: str) -> None:
@@ -146,7 +150,7 @@ class Rooms(Generic[Content], metaclass=OnlyMadeByUs):
             finally:
                 back.set()
 
-        self._house.nursery.start_soon(call, name=f"turnstop forget of {room!r}")
+        self._house.start_soon(call, name=f"turnstop forget of {room!r}")
         within = self._house.budget.kill_within
         # The wait is ours and can be abandoned; the call may refuse to die.
         with trio.move_on_after(within, shield=True):
@@ -210,7 +214,7 @@ async def open_rooms(
     """
     watch = Watch(observers_of(observers))
     async with open_private_nursery() as nursery:
-        house = House(backend, budget or StopBudget(), sweep, nursery, watch)
+        house = House(backend, budget or StopBudget(), sweep, nursery.start_soon, watch)
         rooms: Rooms[Content] = Rooms._create(house)
         nursery.start_soon(watch.run, rooms._shut, name="turnstop watch")
         try:

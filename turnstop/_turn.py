@@ -134,7 +134,8 @@ class Turn(metaclass=OnlyMadeByUs):
         if self.settlement is None:
             self._leaver = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(refuse_abort)
-        else:
+        elif not self._gate.asked:
+            # A block is a checkpoint once: a body that has read its events was one.
             await trio.lowlevel.cancel_shielded_checkpoint()
         self._leave(self._door)
         if rest is not None:
@@ -149,7 +150,8 @@ class Turn(metaclass=OnlyMadeByUs):
 
     def _leave(self, door: Door) -> None:
         self._left = True
-        if self._gate.drop_unread() and self.settlement is not None:
+        self._gate.drop_unread()
+        if self.settlement is not None and self.settlement.dropped != self._gate.dropped:
             self.settlement = attrs.evolve(self.settlement, dropped=self._gate.dropped)
         self._house.leave(door, self)
 

@@ -75,8 +75,12 @@ class Watch:
             self._first.pop(who, None)
 
     def report(self, settlement: Settlement) -> None:
-        """Have the observers told, by the watcher: nobody else's step runs their code."""
-        if self.observers:
+        """Have the observers told, by the watcher: nobody else's step runs their code.
+
+        Once the rooms have closed nobody is there to tell them: that is a turn which was never
+        entered, and was stopped by itself.
+        """
+        if self.observers and not self._over:
             self._reports.append(settlement)
             self._wake()
 
