@@ -1,0 +1,1 @@
+"""Seeded schedules: random programs over the rooms, under a scheduler that a seed decides."""
