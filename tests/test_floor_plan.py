@@ -346,6 +346,16 @@ def test_import_is_light() -> None:
     assert {name.partition(".")[0] for name in done.stdout.split()} & {*HEAVY} == set()
 
 
+def test_the_mutants_are_made_of_all_the_kernel() -> None:
+    script = Path(__file__).parent / "mutants" / "run.py"
+    (listed,) = (
+        ast.literal_eval(node.value)
+        for node in ast.parse(script.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "MODULES"
+    )
+    assert sorted(listed) == sorted(FLOORS["F1"] + FLOORS["F2"] + FLOORS["F3"])
+
+
 LONG = "def f() -> None:\n" + "    print()\n" * 30
 COMMENTED = (
     'def f() -> None:\n    """One.\n\n    Two.\n    """\n' + "    # why\n\n    print()\n" * 29

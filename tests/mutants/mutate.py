@@ -34,11 +34,16 @@ def mutants_of(module: str, source: str) -> list[Mutant]:
     """Every mutant of a module, in the order of its lines."""
     found: list[Mutant] = []
     seen: Counter[tuple[str, str]] = Counter()
+    texts: set[str] = set()
     for function, change, line, tree in _changes(ast.parse(source)):
+        text = ast.unparse(tree)
+        if text in texts:
+            continue
+        texts.add(text)
         seen[function, change] += 1
         count = seen[function, change]
         name = change if count == 1 else f"{change} #{count}"
-        found.append(Mutant(module, function, name, line, ast.unparse(tree)))
+        found.append(Mutant(module, function, name, line, text))
     return found
 
 
@@ -148,8 +153,10 @@ def _is_lasting(target: ast.expr) -> bool:
 
 
 def _may_swap(one: ast.stmt, two: ast.stmt) -> bool:
-    """The second is a call, and does not need a name that the first binds."""
-    if not (isinstance(two, ast.Expr) and isinstance(two.value, (ast.Call, ast.Await))):
+    """The second is a call, another one, and does not need a name that the first binds."""
+    if ast.dump(one) == ast.dump(two) or not (
+        isinstance(two, ast.Expr) and isinstance(two.value, (ast.Call, ast.Await))
+    ):
         return False
     if isinstance(one, ast.If):
         return not any(isinstance(node, JUMP) for node in ast.walk(one))

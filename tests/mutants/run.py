@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 import tomllib
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -46,7 +47,9 @@ MODULES = (
     "_rooms",
 )
 MEMORY = 4 << 30
-PYTEST = ("-x", "-q", "--tb=no", "--no-header", "-p", "no:cacheprovider")
+# Their own plugins are imported before pytest could rewrite their asserts.
+EARLY = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"
+PYTEST = ("-x", "-q", "--tb=no", "--no-header", "-p", "no:cacheprovider", "-W", EARLY)
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 
@@ -124,7 +127,10 @@ def _be_pytest(tree: Path, tests: Sequence[str]) -> None:
         sys.dont_write_bytecode = True
         sys.path.insert(0, str(tree))
         code = int(pytest.main([*PYTEST, *tests]))
+    except BaseException:
+        traceback.print_exc()
     finally:
+        sys.stdout.flush()
         os._exit(code)
 
 
