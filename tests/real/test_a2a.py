@@ -286,7 +286,8 @@ async def test_an_agent_that_dies_fails_its_turns_and_nothing_else(kind: str) ->
         turn = rooms.turn("a", "park token=one")
         with pytest.raises(turnstop.BackendLost, match=r"look at the agent|start the agent"):
             await read(turn, server, server.kill)
-        with pytest.raises(turnstop.BackendRefused, match="start the agent"):
+        # Refused, unless a connection that was kept open says it later than a new one would.
+        with pytest.raises((turnstop.BackendRefused, turnstop.BackendLost), match="the agent"):
             await ask(rooms, "b", "answer token=two")
         assert not turn.settlement.gone
 

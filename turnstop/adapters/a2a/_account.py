@@ -82,7 +82,7 @@ class Account:
         for artifact in task.artifacts:
             text = text_of(artifact.parts)
             known = self._said.get(artifact.artifact_id, 0)
-            self._say(artifact, text[known:], len(text))
+            self._say(artifact, text[known:], max(known, len(text)))
         self._hear_status(task.status)
 
     def _hear_artifact(self, artifact: pb.Artifact, append: bool) -> None:

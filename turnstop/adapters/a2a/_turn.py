@@ -20,6 +20,7 @@ from ._wire import (
     NOT_CANCELABLE,
     NOT_FOUND,
     REFUSALS,
+    TASK_IS_OVER,
     UNSUPPORTED,
     AgentError,
     Wire,
@@ -223,8 +224,8 @@ class A2ATurn:
         except AgentError as error:
             # The task that waited for this answer is over, or the agent has forgotten it. Never
             # once a cancel was asked for: it may have been what ended the task.
-            gone = error.code in (NOT_FOUND, UNSUPPORTED) and self._message.task_id
-            if not gone or self._told or self._account.heard:
+            over = error.code in TASK_IS_OVER and self._message.task_id
+            if not over or self._told or self._account.heard:
                 raise
             self._message.task_id, self._account.task_id = "", None
             return await send()

@@ -37,9 +37,12 @@ NOT_CANCELABLE: Final = -32002
 UNSUPPORTED: Final = -32004
 INVALID_RESPONSE: Final = -32006
 METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+TASK_IS_OVER: Final = (NOT_FOUND, UNSUPPORTED, INVALID_PARAMS)
+"""How a message to a finished task is refused: the versions of the SDK differ."""
 REFUSALS: Final = {
     *(NOT_FOUND, UNSUPPORTED, METHOD_NOT_FOUND),
-    *(-32700, -32600, -32602),  # not understood
+    *(-32700, -32600, INVALID_PARAMS),  # not understood
     *(-32005, -32007, -32008, -32009),  # content type, card, extension, version
 }
 _CALL: Final = "turnstop-call"
