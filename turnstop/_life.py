@@ -15,7 +15,7 @@ from trio.lowlevel import enable_ki_protection
 
 from ._admission import Door
 from ._calls import Call, Reaping, stop_late, unprotected
-from ._ending import End, Ending, Facts, How, Verdict, judge
+from ._ending import End, Ending, Facts, How, Proof, Verdict, judge
 from ._errors import BackendError, BackendLost, BackendMisbehaved
 from ._gate import Gate
 from ._house import House
@@ -352,7 +352,9 @@ class Life:
         self.block.note_settled()
 
     def _make_settlement(self, verdict: Verdict, survivors: tuple[str, ...]) -> Settlement:
-        wall = self._asked_wall
+        wall, ended_at = self._asked_wall, self._ended_at
+        if ended_at is None and verdict.proof is Proof.PROCESS and self._kill is not None:
+            ended_at = self._kill.returned_at
         acked = self._cancel and getattr(self._remote, "acknowledges", True)
         return Settlement(
             room=self.room,
@@ -364,7 +366,7 @@ class Life:
             asked_at=self.since if self.request is not None else None,
             sent_at=self._sent_at,
             acked_at=self._cancel.returned_at if self._cancel and acked else None,
-            ended_at=self._ended_at,
+            ended_at=ended_at,
             settled_at=trio.current_time(),
             asked_wall=None if wall is None else datetime.fromtimestamp(wall, UTC),
             errors=self._errors,

@@ -109,9 +109,7 @@ class Turn(metaclass=OnlyMadeByUs):
             self._leave(door)
             raise
         self._body.__enter__()
-        if self._halted:
-            self._body.cancel()
-        else:
+        if not self._halted:
             self._life.begin()
         return self
 

@@ -138,6 +138,9 @@ class _AsyncTurn:
                 await self.fn(work)
                 return End(How.COMPLETED)
             return End(How.CANCELLED)
+        except Silenced:
+            # The stop reached its open question before it reached the function.
+            return End(How.CANCELLED)
         except Exception as error:
             # A function that fails is over. Its own error is worth more to its reader than a
             # report of it, and kill() then shows that nothing is left.
