@@ -40,7 +40,11 @@ def _codex() -> bool:
     )
 
 
+A2A_SERVER = ("a2a", "uvicorn", "sse_starlette")
 NEEDS = {
+    "a2a-server": Need(
+        lambda: all(map(importlib.util.find_spec, A2A_SERVER)), "pip install 'turnstop[bench]'"
+    ),
     "a2a": Need(lambda: importlib.util.find_spec("a2a") is not None, "pip install 'turnstop[a2a]'"),
     "codex": Need(_codex, "pip install 'turnstop[bench]'"),
     "lab": Need(lambda: importlib.util.find_spec("h11") is not None, "pip install 'turnstop[lab]'"),
