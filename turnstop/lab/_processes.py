@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-from pathlib import Path
 
 import attrs
 import trio
@@ -67,23 +66,37 @@ def find_processes(token: str, now: float) -> list[ToolProcess]:
     """What lives with this token, seen `now`; zombies do not."""
     needle = f"{VARIABLE}={token}\0".encode()
     found = []
-    for entry in Path("/proc").glob("[0-9]*"):
+    for pid in _pids():
         try:
-            if needle not in (entry / "environ").read_bytes():
+            if needle not in _read(f"/proc/{pid}/environ"):
                 continue
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            command = _read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
-        pid = int(entry.name)
         if command and (started := start_time(pid)) is not None:
             found.append(ToolProcess(pid, started, token, command.strip(), now))
     return found
 
 
+def _pids() -> list[int]:
+    if not os.path.isdir("/proc/self"):
+        return []
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _read(path: str) -> bytes:
+    # Unbuffered and without pathlib: this is done for every process, while stops are timed.
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(descriptor, 1 << 20)
+    finally:
+        os.close(descriptor)
+
+
 def start_time(pid: int) -> int | None:
     """When it started, in clock ticks since boot: with the pid, its identity. None: it is gone."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        text = _read(f"/proc/{pid}/stat").decode(errors="replace")
     except OSError:
         return None
     fields = text.rpartition(")")[2].split()

@@ -31,6 +31,7 @@ class LabTarget:
     command: tuple[str, ...]
     home: str
     races_within: float = 0.020
+    tools: set[str] = attrs.field(factory=set)
 
     def prompt(self, moment: Moment | None) -> tuple[str, str]:
         """A prompt that says what the lab does."""
@@ -38,7 +39,11 @@ class LabTarget:
 
         asked = read_prompt(f"[turn:x] {_PROMPTS.get(moment, _TOOL)}")
         assert asked is not None
-        return write_prompt(asked[1])
+        token, prompt = write_prompt(asked[1])
+        if asked[1].word == "tool":
+            # Only these are looked for in the process table: looking takes its time.
+            self.tools.add(token)
+        return token, prompt
 
     async def reached(self, token: str, moment: Moment) -> None:
         """Parked, or its command runs for a while."""
@@ -54,7 +59,8 @@ class LabTarget:
 
     def work(self, token: str) -> Sequence[Work]:
         """Its model requests and its shell commands."""
-        self.lab.processes(token)
+        if token in self.tools:
+            self.lab.processes(token)
         found = [
             Work(f"model request {one.number}", one.arrived_at, one.ended_at)
             for one in self.lab.requests(token)
@@ -90,9 +96,10 @@ class CodexBench:
         if importlib.util.find_spec("h11") is None:
             raise Missing("the lab needs h11: python -m pip install 'turnstop[lab]'")
         try:
-            return {"codex": await find_codex(self._path).version()}
+            version = await find_codex(self._path).version()
         except MissingProgram as error:
             raise Missing(str(error)) from None
+        return {"codex": version.removeprefix("codex-cli ")}
 
     @asynccontextmanager
     async def open_target(self) -> AsyncGenerator[Target, None]:

@@ -69,11 +69,10 @@ class Results:
             by_runner.setdefault(sample.runner, []).append(sample)
         for runner, taken in by_runner.items():
             self.rows.append(row(backend, moment, runner, taken))
-            self.losses += [
-                f"{backend} {moment} by {runner}, {one.outcome.ending}: {', '.join(one.lost)}"
-                for one in taken
-                if one.lost
-            ]
+            if lost := [one for one in taken if one.lost]:
+                example = f"{lost[0].outcome.ending} with {', '.join(lost[0].lost)}"
+                of = f"{len(lost)} of {len(taken)}"
+                self.losses.append(f"{runner} lost {of}, {backend} {moment}: as {example}")
             self.series[backend, moment, runner] = taken
             if runner != "turnstop":
                 self.ratios += ratios(backend, moment, by_runner["turnstop"], taken)
@@ -95,7 +94,7 @@ def machine() -> dict[str, str | int]:
     """Where it was measured."""
     affinity = getattr(os, "sched_getaffinity", None)
     return {
-        "system": platform.platform(aliased=True, terse=True),
+        "system": f"{platform.system()} {platform.release()}",
         "processor": platform.machine(),
         "cpus": len(affinity(0)) if affinity else os.cpu_count() or 0,
         "python": platform.python_version(),

@@ -15,7 +15,6 @@ from .run import Bar, Results, machine
 from .trials import WATCH
 
 _WIDTH = 100
-_MOST_LOSSES = 10
 _SPREADS = {
     "sent": "asked_to_sent_ms",
     "acked": "sent_to_acked_ms",
@@ -25,8 +24,8 @@ _SPREADS = {
 }
 _LEGEND = (
     "median/p95/max in ms since the stop was asked for (acked: since it was sent). gone: the work\n"
-    "ended where it was done; next: the session's next turn was let in. lost: work seen after the\n"
-    f"settlement said gone, or {WATCH:.0f} s after an unconfirmed (unc) one; surv: named survivors."
+    "ended where it was done; next: the session's next turn was let in. lost: work that goes\n"
+    f"on after the settlement said gone, or {WATCH:.0f} s after an unconfirmed (unc) one; surv: named survivors."
 )
 
 
@@ -68,8 +67,8 @@ def show(results: Results, file: TextIO) -> None:
             f"{one.backend} {one.moment}: turnstop / {one.runner} = {one.ratio:.2f} "
             f"(95 %: {one.low:.2f} to {one.high:.2f}; asked to ended, {one.pairs} pairs)"
         )
-    for text in results.losses[:_MOST_LOSSES]:
-        console.print(f"lost: {text}", style="red", markup=False)
+    for text in results.losses:
+        console.print(text, style="red", markup=False)
     where = machine()
     names = " · ".join(f"{name} {version}" for name, version in results.versions.items())
     console.print(f"{names} · {where['system']}, {where['cpus']} CPUs", style="dim")
