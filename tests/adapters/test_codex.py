@@ -1,0 +1,677 @@
+"""The codex adapter against a recording app server that speaks as the real one was seen to."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
+
+import turnstop
+from turnstop import BackendError, BackendLost, BackendMisbehaved, BackendRefused, Ending, Proof
+from turnstop.abc import End, How, Request
+from turnstop.adapters.codex import open_codex
+from turnstop.adapters.codex._asks import decline
+from turnstop.adapters.codex._open import _Backend, _Settings, _topic_of
+from turnstop.events import Ask, Event, Text, Thought, ToolCall, Usage
+from turnstop.transports.jsonrpc import Connection, open_connection
+
+Frame = dict[str, Any]
+NO_TURN = {"code": -32600, "message": "no active turn to interrupt"}
+
+
+@attrs.define(eq=False, slots=False)
+class Server:
+    """An app server in memory. It keeps what it is told; the levers say how it behaves."""
+
+    stream: trio.StapledStream[Any, Any]
+    told: list[Frame] = attrs.field(factory=list)
+    answers: dict[object, Frame] = attrs.field(factory=dict)
+    loaded: set[str] = attrs.field(factory=set)
+    on_disk: set[str] = attrs.field(factory=set)
+    running: dict[str, str] = attrs.field(factory=dict)
+    started: set[str] = attrs.field(factory=set)
+    count: Counter[str] = attrs.field(factory=Counter)
+    # The levers.
+    start_takes: float = 0.0
+    begins_after: float | None = 0.0
+    refuse_start: str | None = None
+    deaf: bool = False
+    nameless: bool = False
+
+    def methods(self) -> list[str]:
+        return [frame["method"] for frame in self.told if "method" in frame]
+
+    def params(self, method: str) -> list[Frame]:
+        return [frame["params"] for frame in self.told if frame.get("method") == method]
+
+    async def say(self, method: str, **params: Any) -> None:
+        await self.write({"method": method, "params": params})
+
+    async def item(self, method: str, turn: str, thread: str = "T1", **item: Any) -> None:
+        await self.say(f"item/{method}", threadId=thread, turnId=turn, item=item)
+
+    async def text(self, turn: str, delta: str, thread: str = "T1") -> None:
+        params = {"threadId": thread, "turnId": turn, "itemId": "m1", "delta": delta}
+        await self.write({"method": "item/agentMessage/delta", "params": params})
+
+    async def complete(self, turn: str, status: str, thread: str = "T1", **more: Any) -> None:
+        self.running.pop(thread, None)
+        body = {"id": turn, "status": status, "error": None, **more}
+        await self.say("turn/completed", threadId=thread, turn=body)
+
+    async def ask(self, number: object, method: str, **params: Any) -> None:
+        await self.write({"method": method, "id": number, "params": {"threadId": "T1", **params}})
+
+    async def write(self, frame: Frame) -> None:
+        await self.stream.send_all(json.dumps(frame).encode() + b"\n")
+
+    async def serve(self, nursery: trio.Nursery) -> None:
+        buffer = b""
+        async for chunk in self.stream:
+            *lines, buffer = (buffer + bytes(chunk)).split(b"\n")
+            for line in lines:
+                frame = json.loads(line)
+                self.told.append(frame)
+                if "method" in frame and "id" in frame:
+                    nursery.start_soon(self.respond, frame)
+                elif "id" in frame:
+                    self.answers[frame["id"]] = frame
+
+    async def respond(self, frame: Frame) -> None:
+        handler: Callable[[Frame], Awaitable[Frame | None]] = {
+            "thread/start": self.thread_start,
+            "thread/read": self.thread_read,
+            "thread/resume": self.thread_resume,
+            "turn/start": self.turn_start,
+            "turn/interrupt": self.turn_interrupt,
+        }.get(frame["method"], self.nothing)
+        answer = await handler(frame["params"])
+        if answer is not None:
+            await self.write({"id": frame["id"], **answer})
+
+    async def nothing(self, params: Frame) -> Frame:
+        return {"result": {}}
+
+    async def thread_start(self, params: Frame) -> Frame:
+        self.count["T"] += 1
+        thread = f"T{self.count['T']}"
+        self.loaded.add(thread)
+        self.on_disk.add(thread)
+        return {"result": {"thread": {"id": thread}}}
+
+    async def thread_read(self, params: Frame) -> Frame:
+        thread = params["threadId"]
+        if thread not in self.on_disk:
+            return {"error": {"code": -32600, "message": f"thread not found: {thread}"}}
+        status = "active" if thread in self.running else "idle"
+        status = status if thread in self.loaded else "notLoaded"
+        return {"result": {"thread": {"id": thread, "status": {"type": status}}}}
+
+    async def thread_resume(self, params: Frame) -> Frame:
+        thread = params["threadId"]
+        if thread not in self.on_disk:
+            text = f"no rollout found for thread id {thread}"
+            return {"error": {"code": -32600, "message": text}}
+        self.loaded.add(thread)
+        return {"result": {"thread": {"id": thread}}}
+
+    async def turn_start(self, params: Frame) -> Frame | None:
+        await trio.sleep(self.start_takes)
+        if self.refuse_start:
+            return {"error": {"code": -32600, "message": self.refuse_start}}
+        thread = params["threadId"]
+        if thread not in self.loaded:
+            return {"error": {"code": -32600, "message": f"thread not found: {thread}"}}
+        if thread not in self.running:
+            self.count["U"] += 1
+            self.running[thread] = f"U{self.count['U']}"
+        turn = self.running[thread]
+        if self.nameless:
+            return {"result": {"turn": {}}}
+        await self.write_after_answer(thread, turn)
+        return {"result": {"turn": {"id": turn, "status": "inProgress"}}}
+
+    async def write_after_answer(self, thread: str, turn: str) -> None:
+        if self.begins_after == 0.0:
+            await self.begin(thread, turn)
+
+    async def begin(self, thread: str, turn: str) -> None:
+        self.started.add(turn)
+        await self.say("turn/started", threadId=thread, turn={"id": turn, "status": "inProgress"})
+
+    async def turn_interrupt(self, params: Frame) -> Frame | None:
+        if self.deaf:
+            return None
+        thread, turn = params["threadId"], params["turnId"]
+        if self.running.get(thread) != turn or turn not in self.started:
+            return {"error": NO_TURN}
+        await self.complete(turn, "interrupted", thread)
+        return {"result": {}}
+
+
+@attrs.define(eq=False)
+class Once:
+    """Stands for the restarting process: one connection, and it stays."""
+
+    rpc: Connection
+    broken: trio.Event = attrs.field(factory=trio.Event)
+
+    @property
+    def current(self) -> "Once":
+        return self
+
+    async def get(self) -> "Once":
+        return self
+
+
+def no_settings(**given: Any) -> _Settings:
+    blank = {"cwd": None, "model": None, "sandbox": None, "approval": None, "tools": ()}
+    return _Settings(**{**blank, **given})
+
+
+@asynccontextmanager
+async def codex(**settings: Any) -> AsyncGenerator[tuple[Any, Server], None]:
+    near, far = memory_stream_pair()
+    server = Server(far)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve, nursery)
+        async with open_connection(
+            near, near, topic_of=_topic_of, fallback=decline, version=False
+        ) as rpc:
+            backend: Any = _Backend(Once(rpc), no_settings(**settings))  # type: ignore[arg-type]
+            yield backend, server
+        nursery.cancel_scope.cancel()
+
+
+class Reader:
+    """Collects what a turn says, and answers its asks."""
+
+    def __init__(self, reply: object = None) -> None:
+        self.events: list[Event] = []
+        self.reply = reply
+        self.asked = trio.Event()
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+
+    async def ask(self, ask: Ask) -> object:
+        self.events.append(ask)
+        self.asked.set()
+        if self.reply is None:
+            await trio.sleep_forever()
+        if isinstance(self.reply, Exception):
+            raise self.reply
+        return self.reply
+
+    def of(self, *kinds: type) -> list[Event]:
+        return [event for event in self.events if isinstance(event, kinds)]
+
+
+def request(session: object = None, previous: Any = None, content: Any = "hi") -> Request[Any]:
+    return Request("room", "turn", content, session, previous)
+
+
+async def follow(turn: Any, reader: Reader | None = None) -> End:
+    end = await turn.follow(reader or Reader())
+    assert isinstance(end, End)
+    return end
+
+
+async def test_a_turn_begins_in_a_fresh_thread_with_the_settings() -> None:
+    tools = [{"type": "function", "name": "t"}]
+    async with codex(cwd="/w", model="m", sandbox="read-only", approval="never", tools=tools) as (
+        backend,
+        server,
+    ):
+        turn = await backend.start(request())
+        assert turn.session == "T1"
+        assert server.params("thread/start") == [
+            {
+                "cwd": "/w",
+                "model": "m",
+                "sandbox": "read-only",
+                "approvalPolicy": "never",
+                "dynamicTools": tools,
+            }
+        ]
+        assert server.params("turn/start") == [
+            {"threadId": "T1", "input": [{"type": "text", "text": "hi"}]}
+        ]
+
+
+async def test_content_may_be_codex_own_items() -> None:
+    items = [{"type": "localImage", "path": "/a.png"}]
+    async with codex() as (backend, server):
+        await backend.start(request(content=items))
+        assert server.params("turn/start")[0]["input"] == items
+
+
+@pytest.mark.parametrize(
+    ("status", "how"),
+    [("completed", How.COMPLETED), ("interrupted", How.CANCELLED), ("failed", How.FAILED)],
+)
+async def test_the_status_of_its_own_completion_decides(status: str, how: How) -> None:
+    async with codex() as (backend, server):
+        turn = await backend.start(request())
+        await server.complete("U0", "failed")  # the end of another turn is not this one's
+        await server.complete("U1", status, error={"message": "why"})
+        assert await follow(turn) == End(how, detail="why")
+
+
+async def test_an_end_that_cannot_be_one_is_misbehaviour() -> None:
+    async with codex() as (backend, server):
+        turn = await backend.start(request())
+        await server.complete("U1", "inProgress")
+        with pytest.raises(BackendMisbehaved, match="inProgress"):
+            await follow(turn)
+
+
+async def test_what_came_before_the_answer_of_the_start_is_heard() -> None:
+    async with codex() as (backend, server):
+
+        async def early(thread: str, turn: str) -> None:
+            await server.text(turn, "early")
+            await server.complete(turn, "completed")
+
+        server.write_after_answer = early  # type: ignore[method-assign]
+        reader = Reader()
+        assert (await follow(await backend.start(request()), reader)).how is How.COMPLETED
+        assert reader.of(Text) == [Text("early")]
+
+
+async def test_the_last_frames_of_an_old_turn_are_not_the_next_ones() -> None:
+    async with codex() as (backend, server):
+        first = await backend.start(request())
+        await server.complete("U1", "interrupted")
+        await follow(first)
+        second = await backend.start(request(session=first.session))
+        await server.item("completed", "U1", type="commandExecution", id="c", status="failed")
+        await server.text("U1", "late")
+        await server.text("U2", "mine")
+        await server.complete("U2", "completed")
+        reader = Reader()
+        await follow(second, reader)
+        assert reader.of(Text, ToolCall) == [Text("mine")]
+
+
+async def test_the_next_turn_continues_the_thread() -> None:
+    async with codex() as (backend, server):
+        first = await backend.start(request())
+        await server.complete("U1", "completed")
+        await follow(first)
+        assert (await backend.start(request(session="T1"))).session == "T1"
+        assert server.methods() == ["thread/start", "turn/start", "thread/read", "turn/start"]
+
+
+async def test_a_thread_that_is_not_loaded_is_resumed_with_the_settings() -> None:
+    async with codex(model="m") as (backend, server):
+        server.on_disk.add("T9")
+        assert (await backend.start(request(session="T9"))).session == "T9"
+        (resume,) = server.params("thread/resume")
+        assert resume == {"threadId": "T9", "excludeTurns": True, "model": "m"}
+
+
+async def test_a_thread_that_is_no_more_is_refused_with_the_way_out() -> None:
+    async with codex() as (backend, server):
+        with pytest.raises(BackendRefused, match=r"no rollout found.*retire the room"):
+            await backend.start(request(session="T9"))
+        assert "turn/start" not in server.methods()
+
+
+async def test_a_busy_thread_is_refused_and_never_steered() -> None:
+    async with codex() as (backend, server):
+        await backend.start(request())
+        with pytest.raises(BackendRefused, match="busy"):
+            await backend.start(request(session="T1"))
+        assert len(server.params("turn/start")) == 1
+
+
+async def test_after_an_unconfirmed_turn_the_thread_is_a_fresh_one() -> None:
+    async with codex() as (backend, server):
+        await backend.start(request())
+        assert (await backend.start(request(session="T1", previous=object()))).session == "T2"
+        assert "thread/read" not in server.methods()
+
+
+async def test_a_refused_start_is_refused() -> None:
+    async with codex() as (backend, server):
+        server.refuse_start = "no credits"
+        with pytest.raises(BackendRefused, match="no credits"):
+            await backend.start(request())
+
+
+async def test_a_start_without_a_name_is_misbehaviour() -> None:
+    async with codex() as (backend, server):
+        server.nameless = True
+        with pytest.raises(BackendMisbehaved, match="did not tell its id"):
+            await backend.start(request())
+
+
+async def test_an_early_interrupt_is_repeated_until_codex_takes_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with codex() as (backend, server):
+        server.begins_after = None
+        turn = await backend.start(request())
+        sent: list[float] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(turn.cancel, lambda: sent.append(trio.current_time()))
+            await trio.sleep(0.3)
+            await server.begin("T1", "U1")
+            assert (await follow(turn)).how is How.CANCELLED
+        told = server.params("turn/interrupt")
+        assert len(told) > 2
+        assert all(params == {"threadId": "T1", "turnId": "U1"} for params in told)
+        assert len(sent) == 1
+
+
+async def test_one_interrupt_is_accepted_and_no_other_follows(autojump_clock: MockClock) -> None:
+    async with codex() as (backend, server):
+        turn = await backend.start(request())
+        await turn.cancel(lambda: None)
+        await trio.sleep(10)
+        assert len(server.params("turn/interrupt")) == 1
+
+
+async def test_an_interrupt_that_is_refused_for_another_reason_says_so() -> None:
+    async with codex() as (backend, server):
+        turn = await backend.start(request())
+
+        async def refuse(params: Frame) -> Frame:
+            return {"error": {"code": -32600, "message": "thread not found: T1"}}
+
+        server.turn_interrupt = refuse  # type: ignore[method-assign]
+        with pytest.raises(BackendMisbehaved, match="thread not found"):
+            await turn.cancel(lambda: None)
+
+
+async def test_a_start_that_is_cancelled_undoes_the_turn_when_its_answer_comes(
+    autojump_clock: MockClock,
+) -> None:
+    async with codex() as (backend, server):
+        server.start_takes = 5.0
+        server.begins_after = None
+        with trio.move_on_after(1.0):
+            await backend.start(request())
+        await trio.sleep(4.5)
+        await server.begin("T1", "U1")
+        await trio.sleep(1.0)
+        assert server.running == {}
+        assert server.params("turn/interrupt")[0]["turnId"] == "U1"
+
+
+async def test_the_events_are_everybodys() -> None:
+    async with codex() as (backend, server):
+        turn = await backend.start(request())
+        shell = {"type": "commandExecution", "id": "c1", "command": "ls"}
+        await server.say("item/reasoning/textDelta", threadId="T1", turnId="U1", delta="hm")
+        await server.item("started", "U1", **shell, status="inProgress")
+        params = {"threadId": "T1", "turnId": "U1", "itemId": "c1", "delta": "a.txt"}
+        await server.say("item/commandExecution/outputDelta", **params)
+        await server.item("completed", "U1", **shell, status="failed", aggregatedOutput="a.txt")
+        await server.text("U1", "do")
+        await server.item("completed", "U1", type="agentMessage", id="m1", text="do")
+        await server.item("completed", "U1", type="agentMessage", id="m2", text="ne")
+        await server.complete("U1", "completed")
+        reader = Reader()
+        await follow(turn, reader)
+        assert reader.of(Text, Thought, ToolCall) == [
+            Thought("hm"),
+            ToolCall("c1", "shell", "started", "ls"),
+            ToolCall("c1", "shell", "running", "a.txt"),
+            ToolCall("c1", "shell", "failed", "a.txt"),
+            Text("do"),
+            Text("ne"),
+        ]
+        assert all(event.raw is not None for event in reader.events)
+
+
+def spent(total: int, last: int) -> Frame:
+    def tokens(count: int) -> Frame:
+        return {"inputTokens": count, "outputTokens": count // 10}
+
+    return {"total": tokens(total), "last": tokens(last)}
+
+
+async def test_the_usage_is_the_turns_and_not_the_threads() -> None:
+    async with codex() as (backend, server):
+        turn = await backend.start(request())
+        for total, last in ((150, 50), (180, 30), (180, 30)):
+            usage = spent(total, last)
+            await server.say("thread/tokenUsage/updated", threadId="T1", tokenUsage=usage)
+        await server.complete("U1", "completed")
+        reader = Reader()
+        end = await follow(turn, reader)
+        assert end.usage == Usage(80, 8)
+        assert reader.of(Usage)[-1] == end.usage
+
+
+async def test_the_usage_that_an_interrupt_repeats_is_not_counted() -> None:
+    async with codex() as (backend, server):
+        turn = await backend.start(request())
+        server.deaf = True
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await turn.cancel(lambda: None)
+        usage = spent(150, 50)
+        await server.say("thread/tokenUsage/updated", threadId="T1", tokenUsage=usage)
+        await server.complete("U1", "interrupted")
+        assert (await follow(turn)).usage is None
+
+
+APPROVAL = "item/commandExecution/requestApproval"
+PROPOSAL = {"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["rm"]}}
+OFFERED = ["accept", PROPOSAL, "cancel"]
+OUTPUT = {"contentItems": [{"type": "inputText", "text": "42"}], "success": True}
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "reply", "answer"),
+    [
+        (APPROVAL, {"availableDecisions": OFFERED}, "accept", {"decision": "accept"}),
+        (
+            APPROVAL,
+            {"availableDecisions": OFFERED},
+            "acceptWithExecpolicyAmendment",
+            {"decision": PROPOSAL},
+        ),
+        (APPROVAL, {"availableDecisions": OFFERED}, "whatever", {"decision": "decline"}),
+        ("item/fileChange/requestApproval", {}, "accept", {"decision": "accept"}),
+        ("item/tool/call", {"tool": "t", "arguments": {}}, "42", OUTPUT),
+        ("item/tool/call", {"tool": "t", "arguments": {}}, {"success": False}, {"success": False}),
+        (
+            "item/permissions/requestApproval",
+            {"permissions": {"network": {"enabled": True}}},
+            "accept",
+            {"permissions": {"network": {"enabled": True}}},
+        ),
+        ("item/permissions/requestApproval", {"permissions": {"x": 1}}, "no", {"permissions": {}}),
+        (
+            "item/tool/requestUserInput",
+            {"questions": [{"id": "q", "question": "which?", "options": [{"label": "a"}]}]},
+            "a",
+            {"answers": {"q": {"answers": ["a"]}}},
+        ),
+        ("mcpServer/elicitation/request", {"message": "?"}, "decline", {"action": "decline"}),
+    ],
+)
+async def test_a_person_is_asked_and_codex_gets_the_answer(
+    method: str, params: Frame, reply: object, answer: Frame
+) -> None:
+    async with codex() as (backend, server), trio.open_nursery() as nursery:
+        turn = await backend.start(request())
+        nursery.start_soon(follow, turn, Reader(reply))
+        await server.ask(0, method, turnId="U1", **params)
+        await wait_all_tasks_blocked()
+        result = server.answers[0]["result"]
+        assert {key: value for key, value in result.items() if value is not None} == answer
+        await server.complete("U1", "completed")
+
+
+async def test_the_choices_are_those_that_codex_offers() -> None:
+    async with codex() as (backend, server), trio.open_nursery() as nursery:
+        reader = Reader("accept")
+        nursery.start_soon(follow, await backend.start(request()), reader)
+        params = {"turnId": "U1", "command": "rm x", "availableDecisions": OFFERED}
+        await server.ask(7, APPROVAL, **params)
+        await reader.asked.wait()
+        choices = ("accept", "acceptWithExecpolicyAmendment", "cancel")
+        assert reader.of(Ask) == [Ask("7", "approval", "rm x", choices)]
+        await server.complete("U1", "completed")
+
+
+@pytest.mark.parametrize(
+    ("method", "answer"),
+    [
+        (APPROVAL, {"decision": "cancel"}),
+        ("item/tool/requestUserInput", {"answers": {}}),
+        ("mcpServer/elicitation/request", {"action": "cancel"}),
+        ("item/permissions/requestApproval", {"permissions": {}}),
+        (
+            "item/tool/call",
+            {"contentItems": [{"type": "inputText", "text": "cancelled"}], "success": False},
+        ),
+    ],
+)
+async def test_a_stopped_turn_answers_cancelled(method: str, answer: Frame) -> None:
+    async with codex() as (backend, server), trio.open_nursery() as nursery:
+        turn = await backend.start(request())
+        nursery.start_soon(follow, turn, Reader(turnstop.abc.Silenced("stopped")))
+        await server.ask("q", method, turnId="U1")
+        await wait_all_tasks_blocked()
+        assert server.answers["q"]["result"] == answer
+        await server.complete("U1", "interrupted")
+
+
+async def test_an_unanswered_question_does_not_delay_the_end_and_is_cancelled() -> None:
+    async with codex() as (backend, server), trio.open_nursery() as nursery:
+        turn = await backend.start(request())
+        reader = Reader()
+        nursery.start_soon(follow, turn, reader)
+        await server.ask("q", APPROVAL, turnId="U1")
+        await reader.asked.wait()
+        await server.complete("U1", "completed")
+        await wait_all_tasks_blocked()
+        assert nursery.child_tasks == frozenset()
+        assert server.answers["q"]["result"] == {"decision": "cancel"}
+
+
+async def test_a_question_that_codex_resolves_itself_is_withdrawn() -> None:
+    async with codex() as (backend, server), trio.open_nursery() as nursery:
+        turn = await backend.start(request())
+        reader = Reader()
+        nursery.start_soon(follow, turn, reader)
+        await server.ask("q", APPROVAL, turnId="U1")
+        await reader.asked.wait()
+        await server.say("serverRequest/resolved", threadId="T1", requestId="q")
+        await wait_all_tasks_blocked()
+        assert server.answers["q"]["result"] == {"decision": "cancel"}
+        assert nursery.child_tasks
+        await server.complete("U1", "completed")
+
+
+async def test_what_nobody_serves_is_refused_and_what_no_turn_takes_is_cancelled() -> None:
+    async with codex() as (_, server):
+        await server.write({"method": "account/chatgptAuthTokens/refresh", "id": 1, "params": {}})
+        await server.ask(2, APPROVAL, turnId="U0")
+        await wait_all_tasks_blocked()
+        assert "does not serve" in server.answers[1]["error"]["message"]
+        assert server.answers[2]["result"] == {"decision": "cancel"}
+
+
+async def test_a_lost_codex_is_told_to_its_turns() -> None:
+    async with codex() as (backend, server):
+        turn = await backend.start(request())
+        await server.text("U1", "half")
+        await server.stream.send_eof()
+        rpc: Connection = backend._codex.rpc
+        await rpc.broken.wait()
+        rpc.declare_lost(lambda: BackendLost("codex exited", gone=True))
+        reader = Reader()
+        with pytest.raises(BackendLost, match="codex exited"):
+            await follow(turn, reader)
+        assert reader.of(Text) == [Text("half")]
+
+
+async def test_a_retired_room_unloads_its_thread() -> None:
+    async with codex() as (backend, server):
+        await backend.forget("T1")
+        assert server.params("thread/unsubscribe") == [{"threadId": "T1"}]
+
+
+async def test_a_stop_through_the_rooms_sends_one_interrupt_and_ends() -> None:
+    async with codex() as (backend, server), turnstop.open_rooms(backend) as rooms:
+        async with rooms.turn("kitchen", "hi") as turn:
+            await wait_all_tasks_blocked()
+            await server.text("U1", "half")
+            async for event in turn:
+                if isinstance(event, Text):
+                    turn.stop()
+        assert turn.settlement is not None
+        assert (turn.settlement.ending, turn.settlement.proof) == (Ending.STOPPED, Proof.EVENT)
+        assert len(server.params("turn/interrupt")) == 1
+        assert server.methods()[-1] == "thread/backgroundTerminals/list"
+
+
+async def test_a_stop_before_the_start_has_answered_is_not_lost(autojump_clock: MockClock) -> None:
+    async with codex() as (backend, server), turnstop.open_rooms(backend) as rooms:
+        server.start_takes = 0.5
+        async with rooms.turn("kitchen", "hi") as turn:
+            await wait_all_tasks_blocked()
+            turn.stop()
+            await trio.sleep_forever()
+        assert turn.settlement is not None
+        assert turn.settlement.ending is Ending.STOPPED
+        assert server.running == {}
+
+
+async def test_a_deaf_codex_is_unconfirmed_in_time_and_the_next_thread_fresh(
+    autojump_clock: MockClock,
+) -> None:
+    async with codex() as (backend, server), turnstop.open_rooms(backend) as rooms:
+        server.deaf = True
+        async with rooms.turn("kitchen", "hi") as turn:
+            await wait_all_tasks_blocked()
+            turn.stop()
+            await trio.sleep_forever()
+        assert turn.settlement is not None
+        assert turn.settlement.ending is Ending.UNCONFIRMED
+        async with rooms.turn("kitchen", "again"):
+            await wait_all_tasks_blocked()
+            assert server.params("turn/start")[-1]["threadId"] == "T2"
+            await server.complete("U2", "completed", "T2")
+            server.deaf = False
+
+
+async def test_a_missing_program_is_one_line() -> None:
+    with pytest.raises(BackendRefused, match="pip install openai-codex-cli-bin") as caught:
+        async with open_codex("/no/such/codex"):
+            raise AssertionError
+    assert "\n" not in str(caught.value)
+
+
+async def test_no_program_anywhere_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "codex_cli_bin", None)
+    with pytest.raises(BackendRefused, match="codex is not installed; install it with: ") as caught:
+        async with open_codex(env={"PATH": "/nowhere"}):
+            raise AssertionError
+    assert "\n" not in str(caught.value)
+
+
+async def test_a_program_that_is_no_app_server_is_lost_with_its_words() -> None:
+    code = "import sys; sys.exit('error: unrecognized subcommand')"
+    with pytest.raises(BackendError, match="unrecognized subcommand"):
+        async with open_codex([sys.executable, "-c", code]):
+            raise AssertionError
+
+
+def test_importing_it_needs_no_program() -> None:
+    code = "import sys, turnstop.adapters.codex; assert 'codex_cli_bin' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
