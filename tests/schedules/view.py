@@ -49,7 +49,11 @@ class View:
     def killed(self) -> bool:
         """Whether kill came back without an error before the ending was known."""
         call = self.called("kill")
-        return call is not None and call.result == "killed" and call.back <= self.s.settled_at
+        return (
+            call is not None
+            and call.result == "killed"
+            and call.back <= min(self.due, self.s.settled_at)
+        )
 
 
 def judge(v: View, known: object, killed: bool | None = None) -> tuple[Ending, bool]:
