@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.metadata
+import json
 import os
 import sys
 from collections.abc import AsyncGenerator
@@ -29,7 +31,7 @@ except ImportError as absent:
         raise
     pytest.skip(str(absent), allow_module_level=True)
 
-from a2a_double import URL, Agent, always, in_turn, moved, never, piece, refused, task
+from a2a_double import URL, Agent, always, card, in_turn, moved, never, piece, refused, task
 
 BUDGET = StopBudget(5.0, 2.0)
 
@@ -527,7 +529,7 @@ async def test_a_stopped_answer_to_a_waiting_task_never_begins_anew(
 
 
 @pytest.mark.parametrize(
-    ("card", "kind", "text"),
+    ("shown", "kind", "text"),
     [
         (httpx.Response(404), turnstop.BackendRefused, "HTTP 404"),
         (httpx.Response(200, text="<html>"), turnstop.BackendMisbehaved, "no A2A agent"),
@@ -536,10 +538,10 @@ async def test_a_stopped_answer_to_a_waiting_task_never_begins_anew(
     ],
 )
 async def test_a_card_that_is_none(
-    card: httpx.Response, kind: type[Exception], text: str, autojump_clock: MockClock
+    shown: httpx.Response, kind: type[Exception], text: str, autojump_clock: MockClock
 ) -> None:
     agent = Agent()
-    agent.card = card
+    agent.card = shown
     with pytest.raises(kind, match=text):
         async with backend_of(agent):
             pytest.fail("it opened")
@@ -593,3 +595,45 @@ def test_a_missing_sdk_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delitem(sys.modules, adapter.__name__)
     with pytest.raises(ImportError, match=r'pip install "turnstop\[a2a\]"$'):
         importlib.import_module(adapter.__name__)
+
+
+async def test_a_message_that_is_cut_off_while_it_is_sent_leaves_nothing_half_read() -> None:
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listeners[0].socket.getsockname()[1]
+    meets_message = trio.Event()
+
+    async def serve(stream: trio.SocketStream) -> None:
+        first = await stream.receive_some(4)
+        if first != b"GET ":
+            meets_message.set()
+            await trio.sleep_forever()
+        await stream.receive_some()
+        shown = json.dumps({**card(streaming=True), "supportedInterfaces": [interface]}).encode()
+        head = f"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {len(shown)}\r\n\r\n"
+        await stream.send_all(head.encode() + shown)
+        await stream.aclose()
+
+    url = f"http://127.0.0.1:{port}/"
+    interface = {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.serve_listeners, serve, listeners)
+            async with open_a2a(url) as backend, trio.open_nursery() as starters:
+                starters.start_soon(backend.start, Request("a", "1", "x" * 20_000_000))
+                await meets_message.wait()
+                starters.cancel_scope.cancel()
+            gc.collect()
+            nursery.cancel_scope.cancel()
+
+
+async def test_an_agent_that_is_closed_under_its_turn_ends_it(autojump_clock: MockClock) -> None:
+    agent = Agent()
+    async with backend_of(agent) as backend, trio.open_nursery() as nursery:
+        nursery.start_soon(speak_once, agent)
+        turn = await backend.start(Request("a", "1", "bake"))
+    with pytest.raises(turnstop.BackendLost, match="open it around its rooms"):
+        await turn.follow(Ears())
+
+
+async def speak_once(agent: Agent) -> None:
+    (await agent.stream()).say({"task": task("working")})

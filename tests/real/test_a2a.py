@@ -152,6 +152,24 @@ async def test_no_settlement_says_gone_while_the_executor_works(kind: str, mode:
         assert not settled.gone
 
 
+async def test_a_failure_is_settled_when_the_work_has_ended() -> None:
+    async with open_all() as (server, rooms):
+        turn = rooms.turn("a", "linger token=one seconds=0.5")
+        with pytest.raises(turnstop.BackendError, match="no flour left"):
+            await read(turn, server, lambda: None)
+        assert not server.alive("one")
+    assert (turn.settlement.ending, turn.settlement.proof) == (Ending.FAILED, Proof.STREAM)
+
+
+async def test_an_agent_that_breaks_its_protocol_is_not_called_gone() -> None:
+    async with open_all() as (server, rooms):
+        turn = rooms.turn("a", "muddle token=one seconds=0.5")
+        with pytest.raises(turnstop.BackendMisbehaved, match="its work may go on"):
+            await read(turn, server, lambda: None)
+        assert server.alive("one")
+        assert not turn.settlement.gone
+
+
 async def test_an_executor_that_outlives_the_budget_is_unconfirmed() -> None:
     async with open_all(budget=StopBudget(0.4, 0.2)) as (server, rooms):
         async with rooms.turn("a", "swallow token=one seconds=2") as turn:

@@ -18,6 +18,8 @@ message     answers with a message after `seconds`, and never makes a task
 ask         input-required; the next message of the task says how to go on
 fail        failed, with a reason
 crash       the executor raises
+linger      failed, and works on for `seconds`
+muddle      breaks the protocol, and ignores its cancellation for `seconds`
 status      (not the executor:) HTTP 500
 garbage     (not the executor:) an answer that is not JSON
 silence     (not the executor:) no answer at all
@@ -190,6 +192,18 @@ class _Executor(AgentExecutor):
     async def _crash(self, turn: _Turn) -> None:
         await turn.publish()
         raise RuntimeError("the oven exploded")
+
+    async def _linger(self, turn: _Turn) -> None:
+        await self._fail(turn)
+        await asyncio.sleep(turn.order.seconds)
+
+    async def _muddle(self, turn: _Turn) -> None:
+        await turn.publish()
+        await turn.reply("a message, where a task was begun")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(turn.order.seconds)
 
 
 class _Blocking(DefaultRequestHandler):

@@ -124,8 +124,8 @@ async def open_a2a(
     **Cancellation:** the connections are closed when the body has left.
     """
     _check_sdk()
-    # Servers drop an idle connection after 5 s or more: a message is not sent into one that goes.
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=2.0)
+    # Servers drop an idle connection after 5 s or more; no message is sent into one that goes.
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=4.0)
     timeout = httpx.Timeout(connect=connect_timeout, read=read_gap, write=read_gap, pool=None)
     async with httpx.AsyncClient(
         headers=dict(headers or {}), timeout=timeout, limits=limits, transport=transport

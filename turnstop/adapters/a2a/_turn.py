@@ -140,6 +140,10 @@ class A2ATurn:
         """The reader's task: to the end, which it posts."""
         try:
             outcome = await (self._read_stream() if self._wire.streams else self._read_states())
+        except trio.Cancelled:
+            # By follow's end, and then nobody hears it; or the agent was closed under its rooms.
+            self.reader.post(BackendLost("the agent was closed: open it around its rooms"))
+            raise
         except AgentError as error:
             outcome = self._judge_answer(error)
         except Exception as error:

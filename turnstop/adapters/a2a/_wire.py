@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -139,6 +139,7 @@ async def open_wire(url: str, http: httpx.AsyncClient) -> Wire:
     leaving: dict[str, Callable[[], None]] = {}
 
     async def tap(request: httpx.Request) -> None:
+        request.stream = _Body(request.content)
         # The mark never leaves: it only says which call this request is.
         left = leaving.pop(request.headers.pop(_CALL, ""), None)
         if left is not None:
@@ -156,6 +157,21 @@ async def open_wire(url: str, http: httpx.AsyncClient) -> Wire:
         raise explain(error, url) from error
     streams = card.capabilities.streaming and not interface.protocol_version.startswith("0.")
     return Wire(url, streams, interface, http, client, leaving)
+
+
+class _Body(httpx.AsyncByteStream):
+    """A request's body, all at once. HTTPX's is a generator, which a cancel leaves half-read."""
+
+    def __init__(self, content: bytes) -> None:
+        self._left = [content]
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self._left:
+            raise StopAsyncIteration
+        return self._left.pop()
 
 
 def _choose(card: pb.AgentCard) -> pb.AgentInterface:
