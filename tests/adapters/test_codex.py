@@ -261,8 +261,9 @@ async def test_the_status_of_its_own_completion_decides(status: str, how: How) -
     async with codex() as (backend, server):
         turn = await backend.start(request())
         await server.complete("U0", "failed")  # the end of another turn is not this one's
-        await server.complete("U1", status, error={"message": "why"})
-        assert await follow(turn) == End(how, detail="why")
+        error = {"message": "why", "additionalDetails": "the model said 500"}
+        await server.complete("U1", status, error=error)
+        assert await follow(turn) == End(how, detail="why: the model said 500")
 
 
 async def test_an_end_that_cannot_be_one_is_misbehaviour() -> None:
@@ -405,6 +406,18 @@ async def test_a_start_that_is_cancelled_undoes_the_turn_when_its_answer_comes(
         await trio.sleep(1.0)
         assert server.running == {}
         assert server.params("turn/interrupt")[0]["turnId"] == "U1"
+
+
+async def test_a_codex_that_hangs_fails_the_start_and_the_late_turn_is_undone(
+    autojump_clock: MockClock,
+) -> None:
+    async with codex() as (backend, server):
+        server.start_takes = 70.0
+        with pytest.raises(BackendLost, match="not answered turn/start for 60 s") as caught:
+            await backend.start(request())
+        assert not caught.value.gone
+        await trio.sleep(20)
+        assert server.running == {}
 
 
 async def test_the_events_are_everybodys() -> None:

@@ -66,7 +66,7 @@ async def test_a_setsid_grandchild_is_found_and_ended_and_its_neighbour_is_not()
 
 
 async def test_a_child_without_its_environment_is_found_by_descent() -> None:
-    process = start("env -i /bin/sh -c 'echo up; sleep 300 & wait' & wait", "bare")
+    process = start("env -i /bin/sh -c 'sleep 300 & echo up; wait' & wait", "bare")
     try:
         await ready(process)
         found = await proctable.find_marked(MARK, "bare")

@@ -87,11 +87,13 @@ class Connection:
         topic_of: Callable[[Incoming], str | None],
         fallback: Callable[[Incoming], object],
         version: bool,
+        describe: Callable[[], str],
     ) -> None:
         self.broken = trio.Event()
         self._read_over = trio.Event()
         self._topic_of = topic_of
         self._fall_back = fallback
+        self._describe = describe
         self._head: Frame = {"jsonrpc": "2.0"} if version else {}
         self._ids = itertools.count(1)
         self._calls: dict[object, _Call] = {}
@@ -144,18 +146,25 @@ class Connection:
             raise call.error
         return call.result
 
-    async def call_within(self, seconds: float, method: str, params: Frame) -> Any:
-        """Call the peer for something that is only worth a short wait.
+    async def call_within(
+        self,
+        seconds: float,
+        method: str,
+        params: Frame,
+        *,
+        late: Callable[[Any], Awaitable[object]] | None = None,
+    ) -> Any:
+        """Call the peer, where an answer is due in `seconds`; else as `call`.
 
         Raises:
             RpcError: the peer answered with an error.
-            BackendLost: the connection is lost, or no answer came in `seconds`.
+            BackendLost: the connection is lost, or no answer came: the peer hangs.
 
         **Cancellation:** as `call`.
         """
         with trio.move_on_after(seconds):
-            return await self.call(method, params)
-        raise BackendLost(f"no answer to {method} within {seconds:g} s")
+            return await self.call(method, params, late=late)
+        raise BackendLost(f"{self._describe()}, and has not answered {method} for {seconds:g} s")
 
     def notify(self, method: str, params: Frame | None = None) -> None:
         """Send a notification; never waits. Dropped where the connection is lost."""
@@ -316,6 +325,7 @@ async def open_connection(
     fallback: Callable[[Incoming], object],
     version: bool = True,
     max_line: int = MAX_LINE,
+    describe: Callable[[], str] = lambda: "the peer is connected",
 ) -> AsyncGenerator[Connection, None]:
     """Talk JSON-RPC over two streams, which stay the caller's.
 
@@ -327,12 +337,13 @@ async def open_connection(
             requests, at once or later.
         version: whether frames carry `"jsonrpc": "2.0"`.
         max_line: the longest line taken, in bytes.
+        describe: says in error texts who the peer is, and how it is.
 
     The owner waits for `Connection.broken` and then calls `Connection.declare_lost`.
 
     **Cancellation:** reaches the reader and the writer only after the body has left.
     """
-    connection = Connection(topic_of, fallback, version)
+    connection = Connection(topic_of, fallback, version, describe)
 
     async def read() -> None:
         await connection._read(receive, max_line)

@@ -92,6 +92,7 @@ async def open_peer(
                 fallback=fallback,
                 version=version,
                 max_line=max_line,
+                describe=process.describe,
             ) as rpc:
                 peer = Peer(process, rpc)
                 async with open_service() as service:

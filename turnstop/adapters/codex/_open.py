@@ -22,6 +22,7 @@ from ._turn import CodexContent, CodexTurn, interrupt
 
 _INSTALL = "python -m pip install openai-codex-cli-bin==0.163.0"
 _UNDO_TRIES = 200
+_PATIENCE = 60.0
 
 
 @attrs.frozen
@@ -70,7 +71,7 @@ class _Backend:
         started = False
         try:
             undo = partial(self._undo_turn, rpc, thread)
-            result = await rpc.call("turn/start", params, late=undo)
+            result = await rpc.call_within(_PATIENCE, "turn/start", params, late=undo)
             turn = _named(result, "turn")
             started = True
         finally:
@@ -83,7 +84,8 @@ class _Backend:
         if self._settings.tools:
             params["dynamicTools"] = [dict(tool) for tool in self._settings.tools]
         undo = partial(self._undo_thread, rpc)
-        return _named(await rpc.call("thread/start", params, late=undo), "thread")
+        result = await rpc.call_within(_PATIENCE, "thread/start", params, late=undo)
+        return _named(result, "thread")
 
     async def _continue(self, rpc: Connection, session: object) -> str:
         """Make sure that the thread is there and idle: codex would steer a busy one."""
@@ -97,7 +99,7 @@ class _Backend:
         if status == "notLoaded":
             params = {"threadId": thread, "excludeTurns": True, **self._settings.to_params()}
             try:
-                await rpc.call("thread/resume", params)
+                await rpc.call_within(_PATIENCE, "thread/resume", params)
             except RpcError as error:
                 raise BackendRefused(
                     f"codex cannot resume the room's thread: {error}; "
@@ -121,7 +123,7 @@ class _Backend:
 
 async def _status(rpc: Connection, thread: str) -> str:
     try:
-        result = await rpc.call("thread/read", {"threadId": thread})
+        result = await rpc.call_within(_PATIENCE, "thread/read", {"threadId": thread})
     except RpcError:
         return "notLoaded"  # The resume that follows says what is wrong, if anything is.
     try:

@@ -95,9 +95,7 @@ class CodexTurn:
         how = _HOW.get(turn.get("status"))
         if how is None:
             raise BackendMisbehaved(f"codex completed a turn as {turn.get('status')!r}")
-        error = turn.get("error")
-        detail = str(error.get("message", "")) if isinstance(error, dict) else ""
-        return End(how, usage=self._translator.usage, detail=detail)
+        return End(how, usage=self._translator.usage, detail=_detail(turn.get("error")))
 
     async def cancel(self, sent: Callable[[], None]) -> None:
         """Interrupt the turn: again and again, until codex takes it."""
@@ -111,6 +109,13 @@ class CodexTurn:
     async def sweep(self, leftovers: Sequence[object]) -> list[ShellCommand]:
         """End them, and whatever they started since."""
         return await self._commands.end()
+
+
+def _detail(error: object) -> str:
+    if not isinstance(error, dict):
+        return ""
+    parts = (error.get("message"), error.get("additionalDetails"))
+    return ": ".join(str(part) for part in parts if part)
 
 
 async def interrupt(
