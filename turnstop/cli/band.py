@@ -63,7 +63,7 @@ class BandTurn:
     """A turn that the peer runs.
 
     Attributes:
-        at: when it reached what, on Trio's clock; `band_child` has the words.
+        at: when it reached what, seconds on CLOCK_MONOTONIC; `band_child` has the words.
         said: what came with it: the `how` of `ended`, the `error` of `refused` and `left`.
     """
 
@@ -90,8 +90,7 @@ class BandTurn:
         return self.at[what]
 
     def _hear(self, report: dict[str, Any]) -> None:
-        # Both clocks are CLOCK_MONOTONIC; Trio's has an offset of its own.
-        self.at[report["what"]] = report["at"] + trio.current_time() - time.monotonic()
+        self.at[report["what"]] = report["at"]
         for name in ("how", "error"):
             if name in report:
                 self.said[report["what"]] = report[name]
