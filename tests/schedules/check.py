@@ -24,7 +24,7 @@ def check_all(world: Ledger) -> None:
             continue  # stopped before entering, and nobody is left who could tell
         if told != 1 or record.told[0].settled_at != settlement.settled_at:
             world.faults.append(f"{turn_id}: observers were told {told} times")
-        view = View(record, settlement, world.budget, world.closing)
+        view = View(record, settlement, world)
         for check in CHECKS:
             world.faults += [f"{turn_id}: {fault} ({settlement})" for fault in check(view)]
 
@@ -38,6 +38,43 @@ def check_ending(v: View) -> Generator[str]:
         yield f"ending {v.s.ending}, not {choices}"
     elif (v.s.ending, v.s.gone) not in choices:
         yield f"gone is {v.s.gone}, not {choices}"
+
+
+def check_evidence(v: View) -> Generator[str]:
+    """What was seen, when, and what was raised on the way."""
+    s, record = v.s, v.record
+    proof = v.known.proof if isinstance(v.known, End) else s.proof if v.known else None
+    if s.proof is not proof and not v.tied:
+        yield f"proof {s.proof}, not {proof}"
+    if isinstance(v.known, End) and not v.tied and not same(s.ended_at, record.outcome_at):
+        yield f"ended at {record.outcome_at}"
+    for name, calls in record.calls.items():
+        for call in calls:
+            # What follow raises once the ending is known changes nothing any more.
+            until = min(v.due, s.settled_at) if name == "follow" else s.settled_at
+            seen = isinstance(call.result, Exception) and call.back < until - EPS
+            if seen and call.result not in s.errors:
+                yield f"{name}() raised {call.result!r}, and it is not in errors"
+
+
+def check_leftovers(v: View) -> Generator[str]:
+    """Listed once where a stop has ended; swept if that is wanted; named if they live."""
+    listed, swept = v.called("leftovers"), v.called("sweep")
+    if (listed is not None) is not v.reaps:
+        yield f"leftovers() is {listed}"
+    found = listed.result if listed is not None else None
+    if not isinstance(found, list) or listed is None or listed.back >= v.s.settled_at - EPS:
+        if v.reaps and not isinstance(found, list) and not v.s.survivors:
+            yield "nobody knows what is left, and it is not said"
+        return
+    if (swept is not None) is not (v.sweep and bool(found)):
+        yield f"sweep() is {swept}, for {found}"
+    if swept is not None and swept.back <= v.s.settled_at + EPS and isinstance(swept.result, list):
+        if same(swept.back, v.s.settled_at):
+            return
+        found = swept.result
+    if found != [name for name in v.s.survivors if name.startswith("leftover ")]:
+        yield f"{found} are left"
 
 
 def check_truth(v: View) -> Generator[str]:
@@ -163,6 +200,12 @@ def check_reader(v: View) -> Generator[str]:
     left_alone = s.request is None and record.stopped == NEVER and not record.cancelled
     if record.to_end and left_alone and heard != record.emitted:
         yield f"{heard} heard to the end, {record.emitted} emitted"
+    due = record.outcome_at if s.request is None else s.settled_at
+    if record.read_until > max(record.read_from, due) + EPS:
+        yield f"its reader was left waiting until {record.read_until}"
+    for asked, answered in record.silenced:
+        if answered > max(asked, min(due, s.asked_at or NEVER)) + EPS:
+            yield f"asked at {asked}, silenced at {answered}"
     if record.asks:
         yield f"{record.asks} asks wait for ever"
     unasked = s.request is None or s.request.kind == "backlog"
@@ -185,6 +228,8 @@ def check_block(v: View) -> Generator[str]:
 
 CHECKS = (
     check_ending,
+    check_evidence,
+    check_leftovers,
     check_truth,
     check_bound,
     check_asking,

@@ -31,6 +31,7 @@ class Record:
     script: Script
     turn: Turn = attrs.field(init=False)
     scope: trio.CancelScope = attrs.field(init=False)
+    parent: Record | None = None
     calls: dict[str, list[Call]] = attrs.field(factory=dict)
     began: float = NEVER
     over: float = NEVER
@@ -44,6 +45,9 @@ class Record:
     heard: list[int] = attrs.field(factory=list)
     merged: bool = False
     to_end: bool = False
+    read_from: float = NEVER
+    read_until: float = NEVER
+    silenced: list[tuple[float, float]] = attrs.field(factory=list)
     queued: float = NEVER
     queued_step: float = NEVER
     entered: float = NEVER
@@ -79,6 +83,7 @@ class Ledger:
     budget: StopBudget
     asker: trio.Nursery
     forgetting: list[Plan]
+    sweep: bool
     records: dict[str, Record] = attrs.field(factory=dict)
     started: dict[str, list[Record]] = attrs.field(factory=dict)
     dropped: dict[str, int] = attrs.field(factory=dict)

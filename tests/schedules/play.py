@@ -120,7 +120,8 @@ async def _main(r: Random, found: list[World]) -> None:
         kill_within=r.choice((0.5, 1.0, r.uniform(0.2, 1.5))),
     )
     async with trio.open_nursery() as asker:
-        world = World(budget, asker, [Plan.draw(r, ok=3, raises=1) for _ in range(3)])
+        forgetting = [Plan.draw(r, ok=3, raises=1) for _ in range(3)]
+        world = World(budget, asker, forgetting, sweep=r.random() < 0.8)
         found.append(world)
         try:
             await _lay_out(world, r)
@@ -155,15 +156,19 @@ async def _open(
     def observe(settlement: Settlement) -> None:
         world.records[settlement.turn_id].told.append(settlement)
         world.say(settlement.turn_id, f"is settled: {settlement.ending.name}")
+        if meddling.random() < 0.03:
+            program.note_stop(rooms.stop(settlement.room), f"observed stop of {settlement.room}")
 
     def bad_observer(settlement: Settlement) -> None:
         raise ValueError(settlement)
 
     rooms: Rooms[Any]
-    sweep, observers = r.random() < 0.8, (bad_observer, observe)
+    program: Program
+    observers = (bad_observer, observe)
+    meddling = Random(r.random())
     try:
         async with open_rooms(
-            world, budget=world.budget, sweep=sweep, observers=observers
+            world, budget=world.budget, sweep=world.sweep, observers=observers
         ) as rooms:
             program = Program(world, rooms, outer)
             try:

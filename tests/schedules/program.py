@@ -62,6 +62,7 @@ class Program:
             turn = record.turn
             here = record.queued < NEVER and record.left == NEVER and turn.room in rooms
             gone = record.scope.cancel_called or self.outer.cancel_called
+            gone |= record.parent is not None and record.parent.turn.state != "live"
             if (
                 here
                 and not gone
@@ -107,11 +108,12 @@ class User:
             await trio.sleep(moment(self.r, 2.0))
             await self.take_turn(f"{self.name}{number}")
 
-    async def take_turn(self, turn_id: str) -> None:
+    async def take_turn(self, turn_id: str, parent: Record | None = None) -> None:
         program, r = self.program, self.r
         world, block = program.world, Block.draw(r)
-        record = Record(Script.draw(r))
-        record.turn = turn = program.rooms.turn(r.choice(ROOMS), record, turn_id=turn_id)
+        record = Record(Script.draw(r), parent=parent)
+        rooms = [room for room in ROOMS if parent is None or room != parent.turn.room]
+        record.turn = turn = program.rooms.turn(r.choice(rooms), record, turn_id=turn_id)
         world.records[turn_id] = record
         if block.early:
             program.note_stop(turn.stop("early"), f"early stop of {turn_id}")
@@ -153,18 +155,30 @@ class User:
         if record.turn.state != "live":
             await trio.lowlevel.checkpoint()
             self.program.world.blame(record.turn.turn_id, "a stopped body gets past a checkpoint")
-        await getattr(self, f"body_{block.kind}")(record, block.lasts)
+        kind = "read" if block.kind == "nest" and record.parent is not None else block.kind
+        await getattr(self, f"body_{kind}")(record, block.lasts)
 
     async def body_read(self, record: Record, _lasts: float) -> None:
-        async for event in record.turn:
-            self.hear(record, event)
+        await self.read(record, NEVER)
         record.to_end = True
 
     async def body_some(self, record: Record, lasts: float) -> None:
-        async for event in record.turn:
-            self.hear(record, event)
-            if len(record.heard) > lasts:
-                break
+        await self.read(record, lasts)
+
+    async def read(self, record: Record, most: float) -> None:
+        record.read_from = trio.current_time()
+        try:
+            async for event in record.turn:
+                self.hear(record, event)
+                if len(record.heard) > most:
+                    break
+        finally:
+            record.read_until = trio.current_time()
+
+    async def body_nest(self, record: Record, lasts: float) -> None:
+        """Take a turn of the other room inside: two who do so may wait for each other."""
+        await trio.sleep(lasts)
+        await self.take_turn(f"{record.turn.turn_id}+", record)
 
     async def body_sleep(self, _record: Record, lasts: float) -> None:
         await trio.sleep(lasts)

@@ -142,6 +142,8 @@ class Remote:
             self.world.asker.start_soon(self._ask, emit)
             return
         number = self.record.emitted = self.record.emitted + 1
+        if self.session is not None and self.record.turn.settlement is None:
+            self.session = self.record.session = f"session of {self.id}, grown to {number}"
         event: Event = ToolCall(f"{self.id}:{number}", "tool", "started")
         if kind == "text":
             event, self.record.merged = Text(f"{self.id}:{number} "), True
@@ -155,11 +157,13 @@ class Remote:
             return
         number = self.record.emitted = self.record.emitted + 1
         ask = Ask(f"{self.id}:{number}", "question", "?")
+        asked = trio.current_time()
         try:
             reply = await emit.ask(ask)
             if reply != f"reply to {ask.id}":
                 self.world.blame(self.id, f"{ask.id} was answered {reply}")
         except Silenced:
+            self.record.silenced.append((asked, trio.current_time()))
             if self.record.turn.state == "live" and not self.record.stopped < NEVER:
                 self.world.blame(self.id, f"{ask.id} was silenced while the turn is live")
         self.record.asks -= 1

@@ -99,12 +99,16 @@ def main() -> int:
         "first": options.first,
         "failed": {played.seed: played.faults for played in failed},
         "seconds": round(took, 1),
+        "cpu_seconds": round(sum(os.times()[:4]), 1),
         "counts": dict(sorted(counts.items())),
     }
     if options.json:
         print(json.dumps(summary))
     else:
-        print(f"{options.seeds} seeds from {options.first}: {len(failed)} failed, {took:.1f} s")
+        print(
+            f"{options.seeds} seeds from {options.first}: {len(failed)} failed, {took:.1f} s, "
+            f"{summary['cpu_seconds']} s of CPU"
+        )
         print(", ".join(f"{name} {count}" for name, count in sorted(counts.items())))
     return bool(failed)
 

@@ -141,7 +141,9 @@ class Block:
     def draw(cls, r: Random) -> Block:
         return cls(
             early=r.random() < 0.05,
-            kind=pick(r, read=8, some=3, sleep=3, fail=2, shield=2, own=2, apart=2, misuse=1),
+            kind=pick(
+                r, read=8, some=3, sleep=3, fail=2, shield=4, own=2, apart=2, nest=1, misuse=1
+            ),
             lasts=moment(r, 2.0),
             timeout=moment(r, 3.0) if r.random() < 0.2 else PATIENCE,
         )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from turnstop import BackendLost, BackendRefused, Ending, Settlement, StopBudget
+from turnstop import BackendLost, BackendRefused, Ending, Settlement
 from turnstop.abc import End, How, Proof
 
-from .ledger import Call, Record
+from .ledger import Call, Ledger, Record
 from .script import NEVER
 
 EPS = 1e-6
@@ -25,11 +25,14 @@ class View:
         known: what was seen of the end until then; `tied` where it came in that very instant.
     """
 
-    def __init__(self, record: Record, s: Settlement, budget: StopBudget, closing: float) -> None:
-        self.record, self.s, self.budget, self.closing = record, s, budget, closing
+    def __init__(self, record: Record, s: Settlement, world: Ledger) -> None:
+        self.record, self.s, self.sweep = record, s, world.sweep
+        self.budget = budget = world.budget
+        self.closing = world.closing
         self.script = record.script
         self.revealed = record.call("follow") is not None
-        failed = isinstance(record.outcome, Exception)
+        self.lost_gone = isinstance(record.outcome, BackendLost) and record.outcome.gone
+        failed = isinstance(record.outcome, Exception) and not self.lost_gone
         self.since = record.outcome_at if failed else NEVER
         if s.asked_at is not None:
             self.since = s.asked_at
@@ -40,7 +43,6 @@ class View:
         self.reaps = self.revealed and self.script.leftovers is not None and self.since < NEVER
         kill = record.call("kill")
         self.tied |= kill is not None and same(kill.back, self.due)
-        self.lost_gone = isinstance(record.outcome, BackendLost) and record.outcome.gone
 
     def called(self, name: str) -> Call | None:
         return self.record.call(name)

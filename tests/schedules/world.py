@@ -40,7 +40,7 @@ class World(Ledger):
                 self.blame(turn.turn_id, f"started before {other.turn.turn_id} is settled")
             elif other.body_left == NEVER:
                 self.blame(turn.turn_id, f"started while {other.turn.turn_id} is in its body")
-        if turn.settlement is not None or record in earlier or record.entered == NEVER:
+        if turn.settlement is not None or record in earlier or record.queued == NEVER:
             self.blame(turn.turn_id, f"start() of a turn that is {turn.state}")
         since = self.dropped.get(request.room, 0)
         session = previous = None
