@@ -48,8 +48,10 @@ async def test_leaving_for_any_reason_stops_the_turn_and_waits_until_it_is_settl
     with app:
         async with open_rooms(backend) as rooms:
             turn = rooms.turn("a", "x")
-            with pytest.raises(KeyError) if way == "error" else trio.move_on_after(
-                2 if way == "timeout" else math.inf
+            with (
+                pytest.raises(KeyError)
+                if way == "error"
+                else trio.move_on_after(2 if way == "timeout" else math.inf)
             ):
                 try:
                     async with turn:
