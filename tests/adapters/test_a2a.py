@@ -322,6 +322,44 @@ async def test_an_agent_that_answers_at_its_end_is_found_by_our_message(
     assert [call["contextId"] for call in agent.made("ListTasks")] == [ours["contextId"]] * 3
 
 
+async def test_what_is_never_published_is_looked_for_within_the_budget_and_not_more_often(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_double(streaming=False) as (agent, rooms), trio.open_nursery() as nursery:
+        agent.on["SendMessage"] = never
+        agent.on["ListTasks"] = always({})
+        turn = rooms.turn("a", "bake")
+        nursery.start_soon(hold, turn)
+        await agent.called("SendMessage")
+        rooms.stop("a")
+    settled = turn.settlement
+    assert settled.ending is Ending.UNCONFIRMED
+    assert (settled.sent_at, settled.acked_at) == (None, None)
+    looks = [time for (call, _), time in zip(agent.calls, agent.times, strict=True)][1:]
+    assert looks[0] - settled.asked_at < 0.01
+    assert looks[1] - looks[0] < 0.01
+    assert 20 <= len(looks) <= 40
+    assert looks[-1] <= settled.asked_at + BUDGET.cancel_within
+
+
+async def test_the_task_of_a_failed_turn_is_looked_for_once(autojump_clock: MockClock) -> None:
+    async with open_double(streaming=False) as (agent, rooms):
+        agent.on["ListTasks"] = always({})
+
+        async def break_off(params: dict[str, Any]) -> dict[str, Any]:
+            await trio.sleep(1)
+            raise httpx.RemoteProtocolError("lorem")
+
+        agent.on["SendMessage"] = break_off
+        turn = rooms.turn("a", "bake")
+        with pytest.raises(turnstop.BackendLost, match="broke"):
+            await read(turn)
+    assert turn.settlement.settled_at == pytest.approx(agent.times[0] + 1, abs=2.1)
+    assert [str(error)[:25] for error in turn.settlement.errors][1:] == [
+        "the agent knows no task o"
+    ]
+
+
 async def test_a_long_silent_answer_is_taken_up_by_polling(autojump_clock: MockClock) -> None:
     async with open_double(streaming=False) as (agent, rooms), trio.open_nursery() as nursery:
         events: list[Event] = []
