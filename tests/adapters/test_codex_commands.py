@@ -102,7 +102,7 @@ async def test_a_turns_own_commands_are_found_and_ended_and_no_others(shells: Sh
         assert {command.call for command in found} == {"c1", "c2"}
         (named,) = [command for command in found if command.call == "c1"]
         assert str(named).startswith(f"npm test (pid {mine.pid}")
-        assert await commands.end() == []
+        assert await commands.end(await commands.find()) == []
         assert mine.wait() == -15
         assert unseen.wait() == -15
         assert earlier.poll() is None
@@ -117,7 +117,7 @@ async def test_a_new_child_of_an_earlier_command_is_not_this_turns(shells: Shell
         commands = Commands(Rpc(), thread, ticks_now())  # type: ignore[arg-type]
         async with a_tick_later():
             assert await commands.find() == []
-            assert await commands.end() == []
+            assert await commands.end(await commands.find()) == []
             assert earlier.poll() is None
 
 
@@ -128,7 +128,7 @@ async def test_one_that_ignores_sigterm_in_a_session_of_its_own_is_killed(shells
     inner = "trap '' TERM HUP INT; echo up; while :; do sleep 0.05; done"
     await shells.start(thread, "c1", f'setsid sh -c "{inner}" & wait')
     assert len(await commands.find()) == 1
-    assert await commands.end() == []
+    assert await commands.end(await commands.find()) == []
     assert await commands.find() == []
 
 
@@ -145,7 +145,7 @@ async def test_codex_list_names_what_the_table_does_not_show_and_is_told_to_end_
     ]
     expected = [ShellCommand("c1", "npm start", (), "71"), ShellCommand("c2", "npm test", (), "72")]
     assert await commands.find() == expected
-    assert await commands.end() == []
+    assert await commands.end(await commands.find()) == []
     assert rpc.terminated == ["71", "72"]
 
 
@@ -159,7 +159,7 @@ async def test_the_table_will_do_where_codex_does_not_answer(
     commands = Commands(rpc, thread, ticks_now() - 1)  # type: ignore[arg-type]
     process = await shells.start(thread, "c1")
     assert len(await commands.find()) == 1
-    assert await commands.end() == []
+    assert await commands.end(await commands.find()) == []
     assert process.wait() == -15
 
 

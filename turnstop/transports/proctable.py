@@ -102,21 +102,23 @@ async def find_session(session: int, *, since: int) -> list[TableEntry]:
 
 async def end_processes(
     find: Callable[[], Awaitable[Sequence[TableEntry]]],
+    found: Sequence[TableEntry] | None = None,
     *,
     grace: float = 0.25,
     patience: float = 1.0,
 ) -> list[TableEntry]:
     """End what `find` finds: SIGTERM, `grace` seconds, then SIGKILL for `patience` seconds.
 
-    It is asked again after each round, since a process that is told to end may start others on
-    its way out, and a loop that has just lost a child begins the next.
+    `found` is what it has found just now, if it was asked already. It is asked again after each
+    round, since a process that is told to end may start others on its way out, and a loop that
+    has just lost a child begins the next.
 
     Returns:
         those which are still alive.
 
     **Cancellation:** what was signalled stays signalled; what had only SIGTERM may live on.
     """
-    alive = await find()
+    alive = await find() if found is None else found
     await _end_round(alive, signal.SIGTERM, grace)
     deadline = trio.current_time() + patience
     while alive := await find():
@@ -140,10 +142,12 @@ def _find_marked(name: str, value: str) -> list[Marked]:
     table = _read_table()
     for pid in _ancestry(table):
         del table[pid]
+    needle = f"{name}={value}".encode()
     environments = {}
-    for pid, entry in table.items():
-        environment = _read_environment(entry)
-        if environment.get(name) == value:
+    for pid in table:
+        block = _read(pid, "environ")
+        # Most processes are strangers: only what may carry the mark is taken apart.
+        if needle in block and (environment := _parse(block)).get(name) == value:
             environments[pid] = environment
     for entry in sorted(table.values(), key=lambda entry: entry.started):
         if entry.pid not in environments:
@@ -190,14 +194,15 @@ def _named(entry: TableEntry) -> TableEntry:
     return attrs.evolve(entry, command=command.decode(errors="replace")[:200])
 
 
-def _read_environment(entry: TableEntry) -> dict[str, str]:
-    pairs = _read(entry.pid, "environ").decode(errors="replace").split("\0")
+def _parse(block: bytes) -> dict[str, str]:
+    pairs = block.decode(errors="replace").split("\0")
     return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
 
 
 def _read(pid: int, name: str) -> bytes:
     try:
-        return (_PROC / str(pid) / name).read_bytes()
+        with open(f"{_PROC}/{pid}/{name}", "rb", buffering=0) as file:
+            return file.read()
     except OSError:
         return b""
 

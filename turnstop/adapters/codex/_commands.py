@@ -7,6 +7,7 @@ between, the time tells: all its processes began after the turn, and a room has 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, final
 
 import attrs
@@ -73,16 +74,22 @@ class Commands:
             found.append(ShellCommand(call, command, processes, terminals.get(call)))
         return found
 
-    async def end(self) -> list[ShellCommand]:
-        """End them all; return what is still there.
+    async def end(self, found: Sequence[ShellCommand]) -> list[ShellCommand]:
+        """End what was found, and whatever the turn's commands have started since.
+
+        Returns:
+            what is still there.
 
         **Cancellation:** what has been told to end stays told.
         """
-        await end_processes(self._all_processes)
-        for terminal in (await self._terminals()).values():
+        processes = [process for command in found for process in command.processes]
+        alive = await end_processes(self._all_processes, processes)
+        # codex drops a terminal by itself when its process has ended.
+        unseen = [command.terminal for command in found if not command.processes]
+        for terminal in unseen:
             params = {"threadId": self._thread, "processId": terminal}
             await self._ask(_TERMINATE, params)
-        return await self.find()
+        return await self.find() if alive or unseen else []
 
     async def _all_processes(self) -> list[TableEntry]:
         groups = await self._processes()

@@ -108,7 +108,8 @@ class CodexTurn:
 
     async def sweep(self, leftovers: Sequence[object]) -> list[ShellCommand]:
         """End them, and whatever they started since."""
-        return await self._commands.end()
+        mine = [command for command in leftovers if isinstance(command, ShellCommand)]
+        return await self._commands.end(mine)
 
 
 def _detail(error: object) -> str:
