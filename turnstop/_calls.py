@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 import trio
-from trio.lowlevel import disable_ki_protection
+from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
 logger = logging.getLogger("turnstop")
 
 Result = TypeVar("Result")
+Spawn: TypeAlias = Callable[[Callable[[], Awaitable[object]], str], None]
 
 
 @disable_ki_protection
@@ -87,22 +89,33 @@ class Reaping:
                 self.survivors = tuple(map(str, left))
 
 
-async def stop_late(remote: Any, within: float) -> None:
+async def stop_late(remote: Any, within: float, spawn: Spawn) -> None:
     """Cancel and kill a remote turn that was revealed after its settlement.
 
     Args:
         remote: the remote turn.
         within: the bound of each of the two calls, in seconds.
+        spawn: starts a kernel task of this turn: a call that refuses to end holds up nothing.
 
     **Cancellation:** does not reach it; it is bounded.
     """
-    for name, args in (("cancel", (_nobody_listens,)), ("kill", ())):
-        if hasattr(remote, name):
-            try:
-                with trio.move_on_after(within, shield=True):
-                    await unprotected(getattr(remote, name), *args)
-            except Exception:
-                logger.exception("%s() of a turn that was revealed too late failed", name)
+    for call, args in ((Call("cancel"), (_nobody_listens,)), (Call("kill"), ())):
+        if hasattr(remote, call.name):
+            back = trio.Event()
+            spawn(partial(_attempt_late, remote, call, args, back), f"turnstop late {call.name}")
+            with trio.move_on_after(within, shield=True):
+                await back.wait()
+            call.give_up()
+
+
+@enable_ki_protection
+async def _attempt_late(remote: Any, call: Call, args: tuple[Any, ...], back: trio.Event) -> None:
+    try:
+        await call.make(getattr(remote, call.name), *args)
+    except Exception:
+        logger.exception("%s() of a turn that was revealed too late failed", call.name)
+    finally:
+        back.set()
 
 
 def _nobody_listens() -> None:

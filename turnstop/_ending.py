@@ -87,7 +87,7 @@ class Facts:
     backlog: bool = False
 
 
-@attrs.frozen
+@attrs.define
 class Verdict:
     """The judgement: `gone` is True where the work is known to be over, or never began."""
 

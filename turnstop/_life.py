@@ -119,8 +119,9 @@ class Life:
         if not hasattr(remote, "follow"):
             raise BackendMisbehaved(f"start() returned {remote!r}, which is no remote turn")
         assert self.door is not None
-        self.door.session, self.door.previous = remote.session, None
+        # Known before anything of it is looked at: what goes wrong from here on is told to it.
         self._remote, self._life.name = remote, "follow"
+        self.door.session, self.door.previous = remote.session, None
         if self.since is not None:
             self._spawn(self._do_cancel, "turnstop cancel")
 
@@ -149,7 +150,7 @@ class Life:
             self._errors += (error,)
         if error is None or isinstance(error, Exception):
             self.gate.finish(error)
-            if error is not None and not self.gate.asked:
+            if error is not None and self.gate.reader is None:
                 self.block.halt()
         # An exception is not an end: the backend is told all the same.
         if end is None and self._remote is not None and not self._gone:
@@ -257,7 +258,7 @@ class Life:
             if late is None:
                 self.house.stragglers.pop(self._life, None)
         if late is not None:
-            await stop_late(late, self.house.budget.kill_within)
+            await stop_late(late, self.house.budget.kill_within, self._spawn)
             self.house.stragglers.pop(self._life, None)
         await self._see_out()
 
@@ -271,17 +272,17 @@ class Life:
         # None after the end: the call is made only where there is something to be told of.
         if self._verdict is None:
             self._cancel = Call("cancel")
-            await self._attempt(self._cancel, self._remote.cancel, self._note_sent)
+            await self._attempt(self._cancel, self._note_sent)
 
     @enable_ki_protection
     async def _do_kill(self) -> None:
         assert self._kill is not None
         if self._verdict is None:
-            await self._attempt(self._kill, self._remote.kill)
+            await self._attempt(self._kill)
 
-    async def _attempt(self, call: Call, fn: Callable[..., Awaitable[object]], *args: Any) -> None:
+    async def _attempt(self, call: Call, *args: Any) -> None:
         try:
-            await call.make(fn, *args)
+            await call.make(getattr(self._remote, call.name), *args)
         except Exception as error:
             self._errors += (error,)
         finally:

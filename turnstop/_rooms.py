@@ -16,7 +16,7 @@ from trio.lowlevel import enable_ki_protection
 from ._admission import Door
 from ._budget import StopBudget
 from ._calls import unprotected
-from ._errors import BackendError
+from ._errors import BackendError, RoomsClosed
 from ._house import House
 from ._receipt import StopReceipt, ask_all
 from ._records import OnlyMadeByUs, Settlement, Statistics, StopRequest, StopVerdict
@@ -155,7 +155,11 @@ class Rooms(Generic[Content], metaclass=OnlyMadeByUs):
         # The wait is ours and can be abandoned; the call may refuse to die.
         with trio.move_on_after(within, shield=True):
             await back.wait()
-        if not found or scope.cancel_called:
+        if back.is_set() and not found:
+            # Ctrl-C or the like is on its way out of open_rooms, and cancels whoever is inside.
+            await trio.lowlevel.checkpoint_if_cancelled()
+            raise RoomsClosed(f"forget() of room {room!r} ended these rooms")
+        if not found:
             scope.cancel()
             raise BackendError(f"forget() of room {room!r} took longer than {within} s")
         found[0].unwrap()

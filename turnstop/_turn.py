@@ -97,13 +97,10 @@ class Turn(metaclass=OnlyMadeByUs):
         self._door = self._life.door = door
         self.task = trio.lowlevel.current_task()
         try:
-            if door.take_nowait(self):
-                # The exit is this block's other checkpoint: here only a cancellation matters.
-                await trio.lowlevel.checkpoint_if_cancelled()
-            else:
+            if not door.take_nowait(self):
                 await door.wait(self)
-                # Handed over and cancelled since: the room is for somebody who can use it.
-                await trio.lowlevel.checkpoint_if_cancelled()
+            # Cancelled by now: the room is for somebody who can use it.
+            await trio.lowlevel.checkpoint_if_cancelled()
         except BaseException:
             self.ask(StopRequest("cancelled"))
             self._leave(door)
@@ -126,13 +123,15 @@ class Turn(metaclass=OnlyMadeByUs):
             absorbed = self._body.__exit__(exc_type, exc, traceback)
         except BaseException as group:  # raised again below, once the turn is settled
             rest, absorbed = group, False
+            if isinstance(exc, BaseExceptionGroup) and exc.subgroup(trio.Cancelled) is None:
+                rest = None  # a mere copy: Trio splits any group that meets a cancelled scope
         if self.settlement is None:
             cancelled = trio.current_effective_deadline() == -math.inf
             self.ask(StopRequest("cancelled" if cancelled else "left"))
         if self.settlement is None:
             self._leaver = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(refuse_abort)
-        elif not self._gate.asked:
+        elif self._gate.reader is not self.task:
             # A block is a checkpoint once: a body that has read its events was one.
             await trio.lowlevel.cancel_shielded_checkpoint()
         self._leave(self._door)
