@@ -132,12 +132,12 @@ class Life:
 
     def _note_end(self, end: End | None, error: BaseException | None) -> None:
         self._life.over = True
+        if error is not None:
+            self._errors += (error,)
         if self._verdict is not None:
             self._advance()
             return
         self._end, self._error = end, error
-        if error is not None:
-            self._errors += (error,)
         if end is not None or self._gone:
             self._ended_at = trio.current_time()
         if self.since is None:
