@@ -17,7 +17,8 @@ import pytest
 import trio
 
 import turnstop
-from turnstop import BackendError, BackendLost, Ending, Proof, StopBudget, Turn
+from turnstop import BackendError, BackendLost, BackendRefused, Ending, Proof, StopBudget, Turn
+from turnstop.abc import Request
 from turnstop.adapters.codex import open_codex
 from turnstop.events import Ask, Event, Text, ToolCall
 
@@ -299,6 +300,35 @@ async def test_a_codex_that_hangs_holds_nobody_beyond_the_budget(tmp_path: Path)
         assert world.lab.processes(token) == []
         os.kill(pid, signal.SIGCONT)
         await world.answers("a")
+
+
+async def test_a_cancellation_around_everything_still_stops_for_real(tmp_path: Path) -> None:
+    turn: Turn | None = None
+    with trio.CancelScope() as app:
+        async with open_world(tmp_path) as world:
+            _, prompt, ready = world.tool(KINDS["loop"])
+            turn = world.rooms.turn("a", prompt)
+            async with turn:
+                await until(ready.exists)
+                app.cancel()
+                await trio.sleep_forever()
+    assert turn is not None
+    assert ended(turn) == STOPPED
+    assert world.commands() == world.codex_pids() == []
+
+
+async def test_a_busy_thread_is_refused_and_its_turn_untouched(tmp_path: Path) -> None:
+    async with open_lab() as lab:
+        env = codex_env(lab.url, tmp_path)
+        async with open_codex(PROGRAM, cwd=tmp_path, env=env) as codex:
+            token, prompt = write_prompt(Behaviour("park"))
+            turn = await codex.start(Request("a", "1", prompt))
+            await lab.parked(token)
+            with pytest.raises(BackendRefused, match="busy"):
+                await codex.start(Request("a", "2", "and this", turn.session))
+            assert len(lab.exchanges) == 1
+            assert len(lab.open_requests(token)) == 1
+            await turn.cancel(lambda: None)
 
 
 async def test_an_approval_is_asked_and_a_stop_takes_it_back(tmp_path: Path) -> None:

@@ -84,6 +84,12 @@ async def test_calls_go_there_and_back() -> None:
         assert await peer.rpc.call("x", {"a": "\u2028ü" * 50_000}) == {"a": "\u2028ü" * 50_000}
 
 
+async def test_a_line_of_ten_mebibytes_is_a_line() -> None:
+    async with open_echo() as peer:
+        answer = await peer.rpc.call("x", {"a": "y" * 10 * 2**20})
+        assert len(answer["a"]) == 10 * 2**20
+
+
 async def test_an_exit_is_told_with_status_and_stderr() -> None:
     error = await lose("exit")
     assert error.gone

@@ -165,3 +165,14 @@ async def test_this_process_and_its_ancestors_are_nobodys_leftovers() -> None:
 def _environment_at_exec() -> dict[str, str]:
     pairs = Path("/proc/self/environ").read_text().split("\0")
     return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+
+
+async def test_a_look_does_not_queue_behind_the_applications_threads() -> None:
+    limiter = trio.to_thread.current_default_thread_limiter()
+    for number in range(int(limiter.total_tokens)):
+        limiter.acquire_on_behalf_of_nowait(number)
+    try:
+        assert await proctable.find_marked(MARK, "nobody") == []
+    finally:
+        for number in range(int(limiter.total_tokens)):
+            limiter.release_on_behalf_of(number)

@@ -11,7 +11,9 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import attrs
 import trio
@@ -26,9 +28,13 @@ __all__ = [
     "ticks_now",
 ]
 
+T = TypeVar("T")
+
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LOOK_EVERY = 0.002
+# A look must not queue behind the application's own threads: it is on the way of a stop.
+_LOOKERS = trio.CapacityLimiter(8)
 
 
 @attrs.frozen
@@ -84,7 +90,7 @@ async def find_marked(name: str, value: str) -> list[Marked]:
 
     **Cancellation:** leaves the looking thread to end by itself; nothing else is left.
     """
-    return await trio.to_thread.run_sync(_find_marked, name, value, abandon_on_cancel=True)
+    return await _look(partial(_find_marked, name, value))
 
 
 async def find_session(session: int, *, since: int) -> list[TableEntry]:
@@ -97,7 +103,11 @@ async def find_session(session: int, *, since: int) -> list[TableEntry]:
         table = _read_table().values()
         return [_named(e) for e in table if e.session == session and e.started >= since]
 
-    return await trio.to_thread.run_sync(find, abandon_on_cancel=True)
+    return await _look(find)
+
+
+async def _look(look: Callable[[], T]) -> T:
+    return await trio.to_thread.run_sync(look, abandon_on_cancel=True, limiter=_LOOKERS)
 
 
 async def end_processes(
