@@ -163,16 +163,6 @@ async def test_there_is_one_watcher_and_at_most_one_canceller_a_turn() -> None:
     assert kernel_tasks() == []
 
 
-async def test_tasks_of_the_kernel_are_named_after_their_turn() -> None:
-    async with open_rooms(Recorder(cancel=hang())) as rooms, trio.open_nursery() as nursery:
-        turn = rooms.turn("a", "x", turn_id="the-turn")
-        nursery.start_soon(occupy, turn)
-        await wait_all_tasks_blocked()
-        turn.stop()
-        await wait_all_tasks_blocked()
-        assert len([name for name in kernel_tasks() if "the-turn" in name]) == 2
-
-
 class Bell:
     """Something that can be woken by the watcher."""
 
