@@ -62,19 +62,19 @@ def check_leftovers(v: View) -> Generator[str]:
     listed, swept = v.called("leftovers"), v.called("sweep")
     if (listed is not None) is not v.reaps:
         yield f"leftovers() is {listed}"
-    found = listed.result if listed is not None else None
-    if not isinstance(found, list) or listed is None or listed.back >= v.s.settled_at - EPS:
-        if v.reaps and not isinstance(found, list) and not v.s.survivors:
-            yield "nobody knows what is left, and it is not said"
+    if listed is None:
         return
-    if (swept is not None) is not (v.sweep and bool(found)):
+    due = listed.at + v.budget.kill_within - EPS
+    found = listed.result if listed.back < due else None
+    if isinstance(found, list) and (swept is not None) is not (v.sweep and bool(found)):
         yield f"sweep() is {swept}, for {found}"
-    if swept is not None and swept.back <= v.s.settled_at + EPS and isinstance(swept.result, list):
-        if same(swept.back, v.s.settled_at):
-            return
+    if swept is not None and swept.back < due and isinstance(swept.result, list):
         found = swept.result
-    if found != [name for name in v.s.survivors if name.startswith("leftover ")]:
+    named = [name for name in v.s.survivors if name.startswith(("leftover ", "unknown"))]
+    if isinstance(found, list) and found != named and not (swept and same(swept.back, due)):
         yield f"{found} are left"
+    if listed.back > due and not isinstance(listed.result, list) and not named:
+        yield "nobody knows what is left, and it is not said"
 
 
 def check_truth(v: View) -> Generator[str]:
