@@ -630,7 +630,6 @@ async def test_a_stop_through_the_rooms_sends_one_interrupt_and_ends() -> None:
         assert turn.settlement is not None
         assert (turn.settlement.ending, turn.settlement.proof) == (Ending.STOPPED, Proof.EVENT)
         assert len(server.params("turn/interrupt")) == 1
-        assert server.methods()[-1] == "thread/backgroundTerminals/list"
 
 
 async def test_a_stop_before_the_start_has_answered_is_not_lost(autojump_clock: MockClock) -> None:

@@ -157,6 +157,7 @@ async def test_the_table_will_do_where_codex_does_not_answer(
     rpc = Rpc()
     rpc.error = error
     commands = Commands(rpc, thread, ticks_now() - 1)  # type: ignore[arg-type]
+    note(commands, "c1")
     process = await shells.start(thread, "c1")
     assert len(await commands.find()) == 1
     assert await commands.end(await commands.find()) == []
@@ -167,6 +168,14 @@ async def test_without_a_table_the_list_has_to_answer(monkeypatch: pytest.Monkey
     rpc = Rpc()
     rpc.error = BackendLost("no answer")
     commands = Commands(rpc, thread_name(), ticks_now())  # type: ignore[arg-type]
+    note(commands, "c1")
     monkeypatch.setattr("turnstop.adapters.codex._commands.has_table", lambda: False)
     with pytest.raises(BackendLost, match="no answer"):
         await commands.find()
+
+
+async def test_codex_is_not_asked_about_a_turn_that_ran_no_command() -> None:
+    rpc = Rpc()
+    rpc.error = AssertionError("asked")
+    commands = Commands(rpc, thread_name(), ticks_now())  # type: ignore[arg-type]
+    assert await commands.find() == []

@@ -112,7 +112,7 @@ class Commands:
         """codex's id of each terminal of this turn's calls that it still lists."""
         found: dict[str, str] = {}
         params: dict[str, Any] = {"threadId": self._thread}
-        while True:
+        while self._calls:
             page = await self._ask(_LIST, params)
             listed = page.get("data") if isinstance(page, dict) else None
             for one in listed if isinstance(listed, list) else ():
@@ -120,8 +120,9 @@ class Commands:
                     found[str(one["itemId"])] = str(one.get("processId"))
             cursor = page.get("nextCursor") if isinstance(page, dict) else None
             if not cursor:
-                return found
+                break
             params["cursor"] = cursor
+        return found
 
     async def _ask(self, method: str, params: dict[str, Any]) -> Any:
         """Ask codex, which may be dead or deaf; where there is a process table, it will do."""
