@@ -25,7 +25,8 @@ _SPREADS = {
 _LEGEND = (
     "median/p95/max in ms since the stop was asked for (acked: since it was sent). gone: the work\n"
     "ended where it was done; next: the session's next turn was let in. lost: work that goes\n"
-    f"on after the settlement said gone, or {WATCH:.0f} s after an unconfirmed (unc) one; surv: named survivors."
+    f"on after the settlement said gone, or {WATCH:.0f} s after an unconfirmed (unc) one; surv: named\n"
+    "survivors."
 )
 
 

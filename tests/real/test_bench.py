@@ -1,0 +1,108 @@
+"""The bench on the real programs: what it finds, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+try:
+    import h11  # noqa: F401
+    import rich  # noqa: F401
+
+    from turnstop.lab import MissingProgram, find_codex
+
+    find_codex()
+except (ImportError, MissingProgram) as absent:
+    if os.environ.get("TURNSTOP_REAL") == "require":
+        raise
+    pytest.skip(str(absent), allow_module_level=True)
+
+if sys.platform != "linux":
+    pytest.skip("reads /proc", allow_module_level=True)
+
+COMMAND = [sys.executable, "-c", "from turnstop.cli.main import main; main()", "bench"]
+PATIENCE = 120.0
+
+
+def processes_of(folder: Path) -> Iterator[int]:
+    """What lives with the folder as its temporary one: the bench, and all that it started."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"{folder}".encode() in (entry / "environ").read_bytes():
+                yield int(entry.name)
+        except OSError:
+            pass
+
+
+def bench(folder: Path, *args: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*COMMAND, *args],
+        env={**os.environ, "TMPDIR": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    left = list(processes_of(tmp_path))
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert left == []
+
+
+def test_it_measures_the_real_programs_and_loses_nothing(folder: Path) -> None:
+    backends = [f"--backend={name}" for name in ("codex", "a2a")]
+    with bench(folder, "-n2", "--json", *backends) as process:
+        stdout, stderr = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, stderr
+    rows = json.loads(stdout)["rows"]
+    assert [row["moment"] for row in rows if row["backend"] == "codex"] == [
+        "starting",
+        "running",
+        "tool",
+        "finishing",
+    ]
+    assert {row["backend"] for row in rows} == {"codex", "a2a"}
+    assert [row["lost"] for row in rows] == [0] * len(rows)
+    for row in rows:
+        if row["moment"] in ("running", "tool"):
+            assert row["endings"] == {"STOPPED": 2}
+            assert row["asked_to_gone_ms"]["median"] > 0
+            assert row["asked_to_sent_ms"]["max"] <= row["asked_to_ended_ms"]["max"]
+
+
+def test_it_sees_what_the_bare_protocol_loses(folder: Path) -> None:
+    args = ("--backend", "codex", "--moment", "tool", "--against", "raw", "-n1", "--json")
+    with bench(folder, *args) as process:
+        stdout, stderr = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, stderr
+    found = json.loads(stdout)
+    assert {row["runner"]: row["lost"] for row in found["rows"]} == {"turnstop": 0, "raw": 1}
+    assert "sleep 60" in found["losses"][0]
+
+
+def test_ctrl_c_leaves_no_program_behind(folder: Path) -> None:
+    with bench(folder, "--backend", "codex", "-n", "1000") as process:
+        deadline = time.monotonic() + PATIENCE
+        # The bench and codex, and then a shell command.
+        while len(list(processes_of(folder))) < 2 and time.monotonic() < deadline:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.05)
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, stderr
+    assert stderr.splitlines()[-1] == "interrupted"
+    assert "Traceback" not in stderr
