@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import gc
 import inspect
 import signal
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -12,6 +14,7 @@ import trio
 from trio.testing import MockClock
 
 HANG = 5.0
+KEPT: list[object] = []
 
 
 def run_in_virtual_time(*args: Any, clock: object = None, **kwargs: Any) -> Any:
@@ -29,16 +32,30 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def watchdog() -> Iterator[None]:
     """A kernel that waits for ever fails its test instead of holding up the rest."""
+    hangs: list[str] = []
 
     def bark(_: int, frame: FrameType | None) -> None:
-        # What the crashed run leaves behind must not fail the next test too.
-        trio._core._run.GLOBAL_RUN_CONTEXT.__dict__.clear()
-        raise AssertionError(f"hangs: nothing moved for {HANG} s")
+        hangs.append(f"nothing moved for {HANG} s")
+        raise AssertionError(hangs[0])
 
     before = signal.signal(signal.SIGALRM, bark)
+    interrupt = signal.getsignal(signal.SIGINT)
     signal.setitimer(signal.ITIMER_REAL, HANG)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        if hangs:
+            _forget_the_crashed_run(interrupt)
+
+
+def _forget_the_crashed_run(interrupt: Any) -> None:
+    """What the crashed run leaves behind must not fail the tests after it."""
+    trio._core._run.GLOBAL_RUN_CONTEXT.__dict__.clear()
+    sys.set_asyncgen_hooks(firstiter=None, finalizer=None)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGINT, interrupt)
+    # Its tasks cannot be ended any more, and must not be collected either: that makes noise.
+    kinds = (Coroutine, AsyncGenerator, trio.Nursery)
+    KEPT.append([found for found in gc.get_objects() if isinstance(found, kinds)])
