@@ -199,6 +199,7 @@ async def test_a_waiting_task_is_continued_and_a_retired_room_cancels_it(
 ) -> None:
     async with open_double() as (agent, rooms), trio.open_nursery() as nursery:
         agent.on["CancelTask"] = always(task("canceled"))
+        agent.on["GetTask"] = always(task("input_required"))
         events: list[Event] = []
         nursery.start_soon(read, rooms.turn("a", "bake"), events)
         stream = await agent.stream()
@@ -403,6 +404,59 @@ async def test_a_broken_stream_is_taken_up_again_and_repeats_nothing(
     assert all(stream.closed for stream in agent.streams)
 
 
+async def test_what_a_waiting_task_said_before_is_not_the_next_turns(
+    autojump_clock: MockClock,
+) -> None:
+    async with backend_of(agent := Agent(streaming=False)) as backend:
+        agent.on["GetTask"] = in_turn(
+            task("input_required", "old "),
+            task("input_required", "old new ", "more"),
+            task("completed", "old new ", "more"),
+        )
+        agent.on["SendMessage"] = always({"task": task("input_required", "old new ")})
+        turn = await backend.start(Request("a", "2", "x", A2ASession("context", "t1")))
+        ears = Ears()
+        end = await turn.follow(ears)
+    assert end.how is How.COMPLETED
+    assert len(agent.made("GetTask")) == 3
+    assert ears.text == "new more"
+
+
+async def test_a_stream_that_closes_early_and_then_breaks_proves_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    async with backend_of(agent := Agent()) as backend, trio.open_nursery() as nursery:
+        agent.on["GetTask"] = always(task("working"))
+
+        async def play() -> None:
+            stream = await agent.stream()
+            stream.say({"task": task("working")})
+            stream.end()
+            stream = await agent.stream(1)
+            stream.say(moved("canceled"))
+            stream.break_off()
+
+        nursery.start_soon(play)
+        turn = await backend.start(Request("a", "1", "bake"))
+        end = await turn.follow(Ears())
+    assert (end.how, end.proof) == (How.CANCELLED, Proof.CLAIMED)
+
+
+async def test_an_answer_that_did_not_arrive_is_lost_and_not_completed(
+    autojump_clock: MockClock,
+) -> None:
+    async with backend_of(agent := Agent(streaming=False)) as backend:
+
+        async def cut(params: dict[str, Any]) -> dict[str, Any]:
+            raise httpx.ReadError("cut")
+
+        agent.on.update(SendMessage=cut, GetTask=always(task("input_required")))
+        agent.on["ListTasks"] = always({"tasks": [task("input_required", history="older")]})
+        turn = await backend.start(Request("a", "2", "x", A2ASession("context", "t1")))
+        with pytest.raises(turnstop.BackendLost):
+            await turn.follow(Ears())
+
+
 @pytest.mark.parametrize("final", ["completed", "input_required", "canceled"])
 async def test_a_state_found_after_a_break_is_a_claim(
     final: str, autojump_clock: MockClock
@@ -430,7 +484,11 @@ async def break_first_stream(agent: Agent) -> None:
 
 
 class Ears:
-    def __call__(self, event: Event, /) -> None: ...
+    def __init__(self) -> None:
+        self.text = ""
+
+    def __call__(self, event: Event, /) -> None:
+        self.text += event.delta if isinstance(event, Text) else ""
 
     async def ask(self, ask: object, /) -> object:
         raise AssertionError(ask)
@@ -534,7 +592,7 @@ async def test_a_waiting_task_that_is_over_begins_anew_once(
     async with backend_of(agent := Agent()) as backend, trio.open_nursery() as nursery:
         agent.on["SendStreamingMessage"] = in_turn(refused(code), {})
         nursery.start_soon(break_first_stream, agent)
-        agent.on["GetTask"] = always(task("completed", task_id="t2"))
+        agent.on["GetTask"] = in_turn(task("input_required"), task("completed", task_id="t2"))
         turn = await backend.start(Request("a", "2", "x", A2ASession("context", "t1")))
         await turn.follow(Ears())
     one, two = (call["message"] for call in agent.made("SendStreamingMessage"))
@@ -558,6 +616,7 @@ async def test_a_stopped_answer_to_a_waiting_task_never_begins_anew(
             return refused(-32002)
 
         agent.on.update(SendMessage=send, CancelTask=cancel)
+        agent.on["GetTask"] = always(task("input_required"))
         turn = await backend.start(Request("a", "2", "x", A2ASession("context", "t1")))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(turn.cancel, lambda: None)

@@ -40,7 +40,7 @@ class Account:
     task_id: str | None
     heard: int = 0
     _state: int = pb.TASK_STATE_UNSPECIFIED
-    _mark: tuple[int, str] = (pb.TASK_STATE_UNSPECIFIED, "")
+    _mark: tuple[int, str, str] | None = None
     _detail: str = ""
     _said: dict[str, int] = attrs.field(factory=dict)
 
@@ -57,6 +57,15 @@ class Account:
     def end(self, proof: Proof) -> End:
         """The end that the last state stands for."""
         return End(_HOW[self._state], proof, detail=self._detail)
+
+    def begin_at(self, task: pb.Task) -> None:
+        """Take what the task has said up to now as said before this turn."""
+        self._mark = _mark(task.status)
+        self._said = {one.artifact_id: len(text_of(one.parts)) for one in task.artifacts}
+
+    def believe(self) -> None:
+        """Take the next state for this turn's, though it may be an old one."""
+        self._mark = None
 
     def hear(self, event: pb.StreamResponse) -> None:
         """Take in an event of a stream."""
@@ -99,8 +108,7 @@ class Account:
             self.post(Other("artifact", raw=artifact))
 
     def _hear_status(self, status: pb.TaskStatus) -> None:
-        mark = (status.state, status.message.message_id)
-        if mark == self._mark:
+        if (mark := _mark(status)) == self._mark:
             return
         self._mark, self._state = mark, status.state
         text = text_of(status.message.parts)
@@ -116,3 +124,7 @@ class Account:
     def _know(self, task_id: str, context_id: str) -> None:
         self.task_id = task_id or self.task_id
         self.context_id = context_id or self.context_id
+
+
+def _mark(status: pb.TaskStatus) -> tuple[int, str, str]:
+    return status.state, status.message.message_id, status.timestamp.ToJsonString()

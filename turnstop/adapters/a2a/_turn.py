@@ -132,9 +132,9 @@ class A2ATurn:
         except AgentError as error:
             if error.code not in (METHOD_NOT_FOUND, UNSUPPORTED):
                 raise
-        else:
-            self._account.task_id = self._account.task_id or found
-        return self._account.task_id
+            return None
+        self._account.task_id = self._account.task_id or found
+        return found
 
     async def read(self) -> None:
         """The reader's task: to the end, which it posts."""
@@ -166,6 +166,7 @@ class A2ATurn:
 
     async def _resume(self, proof: Proof) -> End:
         """The end, if the stream that is over said it; else from another stream of the task."""
+        self._account.believe()
         pauses = list(_RECONNECT_PAUSES)
         lost: Exception = BackendLost("the agent closed the stream before the task's end")
         while not self._account.over:
@@ -176,7 +177,7 @@ class A2ATurn:
             try:
                 proof = await self._subscribe(self._account.task_id)
             except (AgentError, BackendError) as error:
-                lost = self._judge_failure(error)
+                proof, lost = Proof.CLAIMED, self._judge_failure(error)
                 if isinstance(error, AgentError) and error.code == NOT_FOUND:
                     raise lost from error
             if self._account.heard > heard + 1:
@@ -224,6 +225,8 @@ class A2ATurn:
 
     async def _begin(self, send: Callable[[], Awaitable[Said]]) -> Said:
         try:
+            if self._message.task_id:
+                self._account.begin_at(await self._wire.get(self._message.task_id))
             return await send()
         except AgentError as error:
             # The task that waited for this answer is over, or the agent has forgotten it. Never
