@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import attrs
 import trio
 
 from turnstop import BackendError, RoomsClosed, StopReceipt
 
 from .program import ROOMS, Boom, Program
-from .script import NEVER, moment, pick
+from .script import NEVER, Dice
 
 
 @attrs.define(eq=False)
@@ -18,12 +16,12 @@ class Chaos:
     """One of those who disturb."""
 
     program: Program
-    r: Random
+    r: Dice
 
     async def run(self) -> None:
         for _ in range(self.r.randrange(8)):
-            await trio.sleep(moment(self.r, 2.0))
-            act = pick(self.r, room=5, one=5, stale=1, all=1, cancel=4, retire=2, look=1)
+            await trio.sleep(self.r.moment(2.0))
+            act = self.r.pick(room=5, one=5, stale=1, all=1, cancel=4, retire=2, look=1)
             await getattr(self, f"act_{act}")()
 
     async def stopped(self, receipt: StopReceipt, what: str) -> None:
@@ -76,7 +74,7 @@ class Chaos:
 
     async def act_retire(self) -> None:
         world, room = self.program.world, self.r.choice(ROOMS)
-        until = trio.current_time() + moment(self.r, 2.0) if self.r.random() < 0.3 else NEVER
+        until = trio.current_time() + self.r.moment(2.0) if self.r.random() < 0.3 else NEVER
         world.say("chaos", f"retires {room}")
         with trio.CancelScope(deadline=until) as scope:
             try:
@@ -92,13 +90,14 @@ class Chaos:
             world.say("chaos", f"retired {room}")
 
 
-async def close(program: Program, r: Random, how: str) -> None:
+async def close(program: Program, r: Dice, how: str) -> None:
     """Run inside the rooms: hold them open, and end it as `how` says."""
-    await trio.sleep(moment(r, 6.0))
+    await trio.sleep(r.moment(6.0))
     program.world.say("rooms", f"are about to close: {how}")
     if how == "cancel":
         program.world.closing = trio.current_time()
         program.outer.cancel()
         await trio.sleep_forever()
     if how == "error":
+        program.torn = True
         raise Boom("rooms")

@@ -71,7 +71,7 @@ def check_leftovers(v: View) -> Generator[str]:
     if swept is not None and swept.back < due and isinstance(swept.result, list):
         found = swept.result
     named = [name for name in v.s.survivors if name.startswith(("leftover ", "unknown"))]
-    if isinstance(found, list) and found != named and not (swept and same(swept.back, due)):
+    if isinstance(found, list) and found != named and not (swept and swept.back >= due):
         yield f"{found} are left"
     if listed.back > due and not isinstance(listed.result, list) and not named:
         yield "nobody knows what is left, and it is not said"

@@ -7,7 +7,6 @@ import math
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
-from random import Random
 from typing import Any
 
 import attrs
@@ -20,7 +19,7 @@ from turnstop import Rooms, Settlement, StopBudget, open_rooms
 from .chaos import Chaos, close
 from .check import check_all
 from .program import USERS, Boom, Program, User
-from .script import Plan, pick
+from .script import Dice, Plan
 from .world import World
 
 LIMIT = 10_000.0
@@ -87,7 +86,7 @@ def play(seed: int) -> Played:
     stuck = ""
     with _deterministic(seed):
         try:
-            trio.run(_main, Random(seed), found, clock=_watched_clock())
+            trio.run(_main, Dice(seed), found, clock=_watched_clock())
         except trio.TrioInternalError as error:
             stuck = f"stuck: {error.__cause__!r}"
             _wrecks.append(error)
@@ -114,10 +113,11 @@ def _count(world: World) -> Counter[str]:
     return counts
 
 
-async def _main(r: Random, found: list[World]) -> None:
+async def _main(r: Dice, found: list[World]) -> None:
+    r.coarse = r.random() < 0.4
     budget = StopBudget(
-        cancel_within=r.choice((0.5, 1.0, r.uniform(0.3, 2.0))),
-        kill_within=r.choice((0.5, 1.0, r.uniform(0.2, 1.5))),
+        cancel_within=r.choice((0.5, 1.0, 0.25 + r.moment())),
+        kill_within=r.choice((0.5, 1.0, 0.25 + r.moment(0.5))),
     )
     async with trio.open_nursery() as asker:
         forgetting = [Plan.draw(r, ok=3, raises=1) for _ in range(3)]
@@ -132,10 +132,10 @@ async def _main(r: Random, found: list[World]) -> None:
         asker.cancel_scope.cancel()
 
 
-async def _lay_out(world: World, r: Random) -> None:
+async def _lay_out(world: World, r: Dice) -> None:
     """Users are inside the rooms' block, or outside and cancelled with it, or beyond that."""
-    how = pick(r, none=4, leave=2, cancel=3, error=1)
-    layout = "inside" if how == "none" else pick(r, inside=1, outside=1, beyond=1)
+    how = r.pick(none=4, leave=2, cancel=3, error=1)
+    layout = "inside" if how == "none" else r.pick(inside=1, outside=1, beyond=1)
     world.say("rooms", f"{world.budget}, users are {layout}, end: {how}")
     async with trio.open_nursery() as beyond:
         with trio.CancelScope() as outer:
@@ -151,7 +151,7 @@ async def _lay_out(world: World, r: Random) -> None:
 
 
 async def _open(
-    world: World, r: Random, outer: trio.CancelScope, how: str, where: trio.Nursery | None
+    world: World, r: Dice, outer: trio.CancelScope, how: str, where: trio.Nursery | None
 ) -> None:
     def observe(settlement: Settlement) -> None:
         world.records[settlement.turn_id].told.append(settlement)
@@ -165,7 +165,7 @@ async def _open(
     rooms: Rooms[Any]
     program: Program
     observers = (bad_observer, observe)
-    meddling = Random(r.random())
+    meddling = r.another()
     try:
         async with open_rooms(
             world, budget=world.budget, sweep=world.sweep, observers=observers
@@ -179,12 +179,12 @@ async def _open(
         _check_empty(world, rooms)
 
 
-async def _fill(program: Program, r: Random, how: str, where: trio.Nursery | None) -> None:
+async def _fill(program: Program, r: Dice, how: str, where: trio.Nursery | None) -> None:
     for _ in range(2):
-        program.world.asker.start_soon(Chaos(program, Random(r.random())).run)
+        program.world.asker.start_soon(Chaos(program, r.another()).run)
     async with trio.open_nursery() as inside:
         for name in USERS:
-            (where or inside).start_soon(User(name, program, Random(r.random())).run)
+            (where or inside).start_soon(User(name, program, r.another()).run)
         if where is None and how == "error":
             inside.start_soon(close, program, r, how)
         elif where is None and how != "none":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import attrs
 import trio
 
@@ -11,7 +9,7 @@ from turnstop import Rooms, RoomsClosed, StopReceipt, StopVerdict
 from turnstop.events import Ask, Event, Text, ToolCall
 
 from .ledger import Record
-from .script import NEVER, Block, Script, moment
+from .script import NEVER, Block, Dice, Script
 from .world import World
 
 ROOMS = ("attic", "cellar")
@@ -30,6 +28,7 @@ class Program:
         outer: the scope around the rooms, or around rooms and users.
         inside: whose body runs, by room.
         scopes: the scope that a user has around its block at the moment.
+        torn: an error is tearing down the users' nursery.
     """
 
     world: World
@@ -37,6 +36,7 @@ class Program:
     outer: trio.CancelScope
     inside: dict[str, Record] = attrs.field(factory=dict)
     scopes: dict[str, trio.CancelScope] = attrs.field(factory=dict)
+    torn: bool = False
 
     def shut(self) -> None:
         """The rooms close in this step."""
@@ -61,7 +61,7 @@ class Program:
         for record in self.world.records.values():
             turn = record.turn
             here = record.queued < NEVER and record.left == NEVER and turn.room in rooms
-            gone = record.scope.cancel_called or self.outer.cancel_called
+            gone = record.scope.cancel_called or self.outer.cancel_called or self.torn
             gone |= record.parent is not None and record.parent.turn.state != "live"
             if (
                 here
@@ -101,11 +101,11 @@ class User:
 
     name: str
     program: Program
-    r: Random
+    r: Dice
 
     async def run(self) -> None:
         for number in range(self.r.randrange(1, 5)):
-            await trio.sleep(moment(self.r, 2.0))
+            await trio.sleep(self.r.moment(2.0))
             await self.take_turn(f"{self.name}{number}")
 
     async def take_turn(self, turn_id: str, parent: Record | None = None) -> None:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 from random import Random
-from typing import TypeVar
 
 import attrs
 
 from turnstop.abc import End, How, Proof
-
-T = TypeVar("T")
 
 NEVER = math.inf
 DEAF_FOR = 15.0
@@ -18,13 +15,23 @@ PATIENCE = 40.0
 GRID = (0.0, 0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 
 
-def moment(r: Random, scale: float = 1.0) -> float:
-    """Half of all times fall on a coarse grid, so that things meet in one instant."""
-    return scale * (r.choice(GRID) if r.random() < 0.5 else r.uniform(0.0, 2.0))
+class Dice(Random):
+    """What decides. In a coarse world all times fall on one grid, so that everything meets."""
 
+    coarse = False
 
-def pick(r: Random, **weights: int) -> str:
-    return r.choices(list(weights), list(weights.values()))[0]
+    def another(self) -> Dice:
+        found = Dice(self.random())
+        found.coarse = self.coarse
+        return found
+
+    def moment(self, scale: float = 1.0) -> float:
+        """Some seconds; half of all times fall on a small grid anyway."""
+        found = scale * (self.choice(GRID) if self.random() < 0.5 else self.uniform(0.0, 2.0))
+        return round(4 * found) / 4 if self.coarse else found
+
+    def pick(self, **weights: int) -> str:
+        return self.choices(list(weights), list(weights.values()))[0]
 
 
 @attrs.frozen
@@ -42,17 +49,17 @@ class Plan:
     outcome: str
 
     @classmethod
-    def draw(cls, r: Random, **outcomes: int) -> Plan:
-        manner = pick(r, meek=8, deaf=1, spiteful=1)
-        lasts = NEVER if r.random() < 0.1 else moment(r, r.choice((0.1, 0.5, 1.0, 2.0)))
+    def draw(cls, r: Dice, **outcomes: int) -> Plan:
+        manner = r.pick(meek=8, deaf=1, spiteful=1)
+        lasts = NEVER if r.random() < 0.1 else r.moment(r.choice((0.1, 0.5, 1.0, 2.0)))
         if manner == "deaf":
             lasts = min(lasts, DEAF_FOR)
-        return cls(lasts, manner, pick(r, **outcomes))
+        return cls(lasts, manner, r.pick(**outcomes))
 
 
-def _draw_end(r: Random, **hows: int) -> End:
+def _draw_end(r: Dice, **hows: int) -> End:
     proof = r.choices(list(Proof), (6, 3, 2, 2))[0]
-    return End(How[pick(r, **hows)], proof)
+    return End(How[r.pick(**hows)], proof)
 
 
 @attrs.frozen
@@ -90,30 +97,30 @@ class Script:
     session: bool
 
     @classmethod
-    def draw(cls, r: Random) -> Script:
+    def draw(cls, r: Dice) -> Script:
         start = Plan.draw(r, reveals=16, refuses=1, errs=1, loses=1, loses_gone=1)
         cancel = Plan.draw(r, works=8, ignored=3, raises=2)
-        breaks = pick(r, never=6, errs=1, loses=1, loses_gone=1, crashes=1)
+        breaks = r.pick(never=6, errs=1, loses=1, loses_gone=1, crashes=1)
         kinds = ("tool", "tool", "text", "ask")
         return cls(
             start=start,
             begins=r.random() * min(start.lasts, 2.0),
-            works=NEVER if r.random() < 0.3 else moment(r, 2.0),
+            works=NEVER if r.random() < 0.3 else r.moment(2.0),
             end=_draw_end(r, COMPLETED=6, FAILED=2, SILENT=2, CANCELLED=1),
             told=_draw_end(r, CANCELLED=6, COMPLETED=1, FAILED=1, SILENT=2),
-            lag=r.choice((0.0, 0.0, moment(r, 0.3))),
-            breaks=(NEVER if breaks == "never" else moment(r, 2.0), breaks),
+            lag=r.choice((0.0, 0.0, r.moment(0.3))),
+            breaks=(NEVER if breaks == "never" else r.moment(2.0), breaks),
             deaf=r.random() < 0.05,
             events=tuple(
-                (moment(r, 0.3), "flood" if r.random() < 0.01 else r.choice(kinds))
+                (r.moment(0.3), "flood" if r.random() < 0.01 else r.choice(kinds))
                 for _ in range(r.randrange(5))
             ),
             cancel=cancel,
-            cancel_takes=moment(r, 0.5),
+            cancel_takes=r.moment(0.5),
             sent=NEVER if r.random() < 0.2 else r.random() * min(cancel.lasts, 1.0),
             acknowledges=r.random() < 0.8,
             kill=Plan.draw(r, works=5, raises=1) if r.random() < 0.6 else None,
-            after_kill=pick(r, ends=2, loses=2, nothing=1),
+            after_kill=r.pick(ends=2, loses=2, nothing=1),
             leftovers=Plan.draw(r, tells=4, raises=1) if r.random() < 0.3 else None,
             left=r.randrange(3),
             sweep=Plan.draw(r, ends=4, fails=1, raises=1),
@@ -138,12 +145,12 @@ class Block:
     timeout: float
 
     @classmethod
-    def draw(cls, r: Random) -> Block:
+    def draw(cls, r: Dice) -> Block:
         return cls(
             early=r.random() < 0.05,
-            kind=pick(
-                r, read=8, some=3, sleep=3, fail=2, shield=4, own=2, apart=2, nest=1, misuse=1
+            kind=r.pick(
+                read=8, some=3, sleep=3, fail=2, shield=4, own=2, apart=2, nest=1, misuse=1
             ),
-            lasts=moment(r, 2.0),
-            timeout=moment(r, 3.0) if r.random() < 0.2 else PATIENCE,
+            lasts=r.moment(2.0),
+            timeout=r.moment(3.0) if r.random() < 0.2 else PATIENCE,
         )
