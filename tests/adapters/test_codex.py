@@ -38,6 +38,7 @@ class Server:
     running: dict[str, str] = attrs.field(factory=dict)
     started: set[str] = attrs.field(factory=set)
     count: Counter[str] = attrs.field(factory=Counter)
+    agents: dict[str, Frame] = attrs.field(factory=dict)
     # The levers.
     start_takes: float = 0.0
     begins_after: float | None = 0.0
@@ -91,6 +92,8 @@ class Server:
             "thread/resume": self.thread_resume,
             "turn/start": self.turn_start,
             "turn/interrupt": self.turn_interrupt,
+            "thread/list": self.thread_list,
+            "thread/turns/list": self.turns_list,
         }.get(frame["method"], self.nothing)
         answer = await handler(frame["params"])
         if answer is not None:
@@ -122,6 +125,19 @@ class Server:
         self.loaded.add(thread)
         return {"result": {"thread": {"id": thread}}}
 
+    async def thread_list(self, params: Frame) -> Frame:
+        at = int(params.get("cursor", 0))
+        names = sorted(self.agents)
+        rows = [
+            {"id": name, "parentThreadId": self.agents[name]["parent"], "preview": "look"}
+            for name in names[at : at + 1]
+        ]
+        more = str(at + 1) if at + 1 < len(names) else None
+        return {"result": {"data": rows, "nextCursor": more}}
+
+    async def turns_list(self, params: Frame) -> Frame:
+        return {"result": {"data": [self.agents[params["threadId"]]["turn"]]}}
+
     async def turn_start(self, params: Frame) -> Frame | None:
         await trio.sleep(self.start_takes)
         if self.refuse_start:
@@ -150,6 +166,9 @@ class Server:
         if self.deaf:
             return None
         thread, turn = params["threadId"], params["turnId"]
+        if thread in self.agents:
+            self.agents[thread]["turn"]["status"] = "interrupted"
+            return {"result": {}}
         if self.running.get(thread) != turn or turn not in self.started:
             return {"error": NO_TURN}
         await self.complete(turn, "interrupted", thread)
@@ -597,6 +616,79 @@ async def test_what_nobody_serves_is_refused_and_what_no_turn_takes_is_cancelled
         await wait_all_tasks_blocked()
         assert "does not serve" in server.answers[1]["error"]["message"]
         assert server.answers[2]["result"] == {"decision": "cancel"}
+
+
+def agent(turn: str, root: str, status: str = "inProgress", parent: str | None = "T1") -> Frame:
+    return {"parent": parent, "turn": {"id": turn, "rootTurnId": root, "status": status}}
+
+
+async def test_the_sub_agents_that_still_work_for_the_turn_are_found_and_ended() -> None:
+    async with codex() as (backend, server):
+        turn = await backend.start(request())
+        server.agents = {
+            "A1": agent("V1", "U1"),
+            "A2": agent("V2", "U1", "completed"),
+            "A3": agent("V3", "U0"),  # another turn's
+            "A4": agent("V4", "U1"),
+            "B1": agent("V5", "U1", parent=None),  # nobody's sub-agent
+        }
+        found = await turn.leftovers()
+        assert [str(one) for one in found] == ["sub-agent A1: look", "sub-agent A4: look"]
+        assert server.params("thread/list")[0]["ancestorThreadId"] == "T1"
+        assert await turn.sweep(found) == []
+        assert [(one["threadId"], one["turnId"]) for one in server.params("turn/interrupt")] == [
+            ("A1", "V1"),
+            ("A4", "V4"),
+        ]
+
+
+async def test_a_sub_agent_that_goes_on_is_a_survivor(autojump_clock: MockClock) -> None:
+    async with codex() as (backend, server):
+        turn = await backend.start(request())
+        server.agents = {"A1": agent("V1", "U1")}
+
+        async def refuse(params: Frame) -> Frame:
+            return {"error": NO_TURN}
+
+        server.turn_interrupt = refuse  # type: ignore[method-assign]
+        found = await turn.leftovers()
+        assert [str(one) for one in await turn.sweep(found)] == ["sub-agent A1: look"]
+
+
+async def test_a_hung_codex_does_not_keep_the_commands_from_being_looked_for(
+    autojump_clock: MockClock,
+) -> None:
+    async with codex() as (backend, server):
+        turn = await backend.start(request())
+
+        async def silence(params: Frame) -> None:
+            return None
+
+        server.thread_list = silence  # type: ignore[method-assign,assignment]
+        assert await turn.leftovers() == []
+
+
+async def spawn(server: Server, thread: str, turn: str, agent: str) -> None:
+    item = {"type": "collabAgentToolCall", "id": "s", "tool": "spawnAgent"}
+    await server.item("completed", turn, thread, **item, receiverThreadIds=[agent])
+
+
+async def test_a_sub_agents_question_is_asked_in_its_turn_and_its_talk_is_not_heard() -> None:
+    async with codex() as (backend, server), trio.open_nursery() as nursery:
+        turn = await backend.start(request())
+        reader = Reader("accept")
+        nursery.start_soon(follow, turn, reader)
+        await spawn(server, "T1", "U1", "A1")
+        await spawn(server, "A1", "V1", "A2")
+        await server.text("V1", "psst", "A1")
+        await server.complete("V1", "completed", "A1")
+        frame = {"threadId": "A2", "turnId": "V2", "command": "ls"}
+        await server.write({"method": APPROVAL, "id": 5, "params": frame})
+        await wait_all_tasks_blocked()
+        assert server.answers[5]["result"] == {"decision": "accept"}
+        assert reader.of(Text) == []
+        assert nursery.child_tasks
+        await server.complete("U1", "completed")
 
 
 async def test_a_lost_codex_is_told_to_its_turns() -> None:

@@ -5,6 +5,7 @@ A command that ignores signals says when it does, by a file: a stop in between w
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -32,6 +33,7 @@ try:
         open_lab,
         write_prompt,
     )
+    from turnstop.lab.responses import ResponsesReply
 
     PROGRAM = find_codex().path
 except (ImportError, MissingProgram) as absent:
@@ -329,6 +331,49 @@ async def test_a_busy_thread_is_refused_and_its_turn_untouched(tmp_path: Path) -
             assert len(lab.exchanges) == 1
             assert len(lab.open_requests(token)) == 1
             await turn.cancel(lambda: None)
+
+
+def spawn_agents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the lab's model turn the command `AGENT prompt` into a sub-agent with that prompt."""
+    plain = ResponsesReply.tool
+
+    def tool(reply: ResponsesReply, command: str) -> bytes:
+        frame = plain(reply, command)
+        _, found, prompt = command.partition("AGENT ")
+        if not found:
+            return frame
+        call = reply._output[-1]
+        call["namespace"] = "multi_agent_v1"
+        call["name"] = "spawn_agent"
+        call["arguments"] = json.dumps({"message": prompt})
+        return reply._event("response.output_item.done", output_index=0, item=call)
+
+    monkeypatch.setattr(ResponsesReply, "tool", tool)
+
+
+async def test_a_sub_agent_and_its_command_end_with_the_turn_that_set_them_to_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spawn_agents(monkeypatch)
+    async with open_world(tmp_path) as world:
+        parked, park = write_prompt(Behaviour("park"))
+        shell, command, ready = world.tool(KINDS["TERM-ignoring"])
+        outer, nested = write_prompt(Behaviour("tool", None, f"AGENT {command}", "park"))
+        first, other = write_prompt(Behaviour("tool", None, f"AGENT {park}", "answer"))
+        # An earlier turn's sub-agent works on: it is not this turn's.
+        await world.ask("a", other)
+        await world.lab.parked(parked)
+        async with world.rooms.turn("a", nested) as turn:
+            await until(ready.exists)
+            await world.lab.parked(outer)
+            turn.stop()
+            await trio.sleep_forever()
+        assert ended(turn) == STOPPED
+        assert world.commands() == []
+        for token in (outer, shell):
+            assert world.lab.open_requests(token) == []
+        assert world.lab.open_requests(parked)
+        assert world.lab.requests(first)
 
 
 async def test_an_approval_is_asked_and_a_stop_takes_it_back(tmp_path: Path) -> None:

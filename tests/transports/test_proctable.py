@@ -37,7 +37,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 def finder(mark: str) -> Callable[[], Awaitable[list[proctable.TableEntry]]]:
     async def find() -> list[proctable.TableEntry]:
-        return [marked.process for marked in await proctable.find_marked(MARK, mark)]
+        return [marked.process for marked in await proctable.find_marked({MARK: mark})]
 
     return find
 
@@ -54,11 +54,11 @@ async def test_a_setsid_grandchild_is_found_and_ended_and_its_neighbour_is_not()
         await ready(mine)
         await ready(other)
         mine.wait()
-        found = await proctable.find_marked(MARK, "mine")
+        found = await proctable.find_marked({MARK: "mine"})
         assert any("trap" in marked.process.command for marked in found)
         assert all(marked.environment[MARK] == "mine" for marked in found)
         assert await proctable.end_processes(finder("mine"), grace=0.05) == []
-        assert await proctable.find_marked(MARK, "mine") == []
+        assert await proctable.find_marked({MARK: "mine"}) == []
         assert other.poll() is None
     finally:
         end(mine)
@@ -71,7 +71,7 @@ async def test_a_child_without_its_environment_is_found_by_descent() -> None:
         await ready(process)
         commands: set[str] = set()
         while "sleep 300" not in commands:  # it is still a shell for a moment
-            found = await proctable.find_marked(MARK, "bare")
+            found = await proctable.find_marked({MARK: "bare"})
             assert {marked.environment[MARK] for marked in found} == {"bare"}
             commands = {marked.process.command for marked in found}
         assert await proctable.end_processes(finder("bare")) == []
@@ -83,7 +83,7 @@ async def test_a_recycled_pid_is_not_signalled() -> None:
     process = start("echo up; sleep 300", "recycled")
     try:
         await ready(process)
-        entry = (await proctable.find_marked(MARK, "recycled"))[0].process
+        entry = (await proctable.find_marked({MARK: "recycled"}))[0].process
         predecessor = attrs.evolve(entry, started=entry.started - 1)
 
         async def predecessors() -> list[proctable.TableEntry]:
@@ -132,7 +132,7 @@ async def test_entries_are_named_by_pid_and_command() -> None:
     try:
         await ready(process)
         while True:
-            (marked,) = await proctable.find_marked(MARK, "named")
+            (marked,) = await proctable.find_marked({MARK: "named"})
             if marked.process.command == "sleep 300":
                 break
         assert str(marked.process) == f"pid {process.pid}: sleep 300"
@@ -146,9 +146,9 @@ async def test_others_in_a_session_that_is_not_the_marked_ones_own_stay_out() ->
     process = start(command, "host")
     try:
         await ready(process)
-        while len(await proctable.find_marked(MARK, "host")) < 2:
+        while len(await proctable.find_marked({MARK: "host"})) < 2:
             pass
-        while not (found := await proctable.find_marked(MARK, "guest")):
+        while not (found := await proctable.find_marked({MARK: "guest"})):
             pass
         assert [marked.process.command for marked in found] == ["sleep 302"]
     finally:
@@ -158,7 +158,7 @@ async def test_others_in_a_session_that_is_not_the_marked_ones_own_stay_out() ->
 
 async def test_this_process_and_its_ancestors_are_nobodys_leftovers() -> None:
     name, value = next(iter(_environment_at_exec().items()))
-    found = {marked.process.pid for marked in await proctable.find_marked(name, value)}
+    found = {marked.process.pid for marked in await proctable.find_marked({name: value})}
     assert not found & {os.getpid(), os.getppid()}
 
 
@@ -172,7 +172,7 @@ async def test_a_look_does_not_queue_behind_the_applications_threads() -> None:
     for number in range(int(limiter.total_tokens)):
         limiter.acquire_on_behalf_of_nowait(number)
     try:
-        assert await proctable.find_marked(MARK, "nobody") == []
+        assert await proctable.find_marked({MARK: "nobody"}) == []
     finally:
         for number in range(int(limiter.total_tokens)):
             limiter.release_on_behalf_of(number)

@@ -34,7 +34,7 @@ class Topic:
 
     def __init__(self, connection: Connection, key: str) -> None:
         self._connection = connection
-        self._key = key
+        self._keys = {key}
         self._push, self._pull = trio.open_memory_channel[Incoming](math.inf)
 
     async def receive(self) -> Incoming:
@@ -50,9 +50,16 @@ class Topic:
         except trio.EndOfChannel:
             raise self._connection.loss() from None
 
+    def also(self, key: str) -> None:
+        """Hear from now on what the peer says about `key` too."""
+        if key not in self._keys:
+            self._keys.add(key)
+            self._connection._topics.setdefault(key, []).append(self)
+
     def close(self) -> None:
         """Let go: unread requests are handed to the connection's fallback."""
-        self._connection._unsubscribe(self._key, self)
+        for key in self._keys:
+            self._connection._unsubscribe(key, self)
         self._push.close()
         while True:
             try:

@@ -81,8 +81,8 @@ def _boot_clock() -> int:
     return getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-async def find_marked(name: str, value: str) -> list[Marked]:
-    """Find every live process that was started with `name=value` in its environment.
+async def find_marked(marks: Mapping[str, str]) -> list[Marked]:
+    """Find every live process that was started with one of `marks` in its environment.
 
     A process that left its parents (`setsid`, `nohup`, a double fork) keeps the mark. One that
     dropped its environment is found while a marked process is its ancestor or leads its session.
@@ -90,7 +90,7 @@ async def find_marked(name: str, value: str) -> list[Marked]:
 
     **Cancellation:** leaves the looking thread to end by itself; nothing else is left.
     """
-    return await _look(partial(_find_marked, name, value))
+    return await _look(partial(_find_marked, marks))
 
 
 async def find_session(session: int, *, since: int) -> list[TableEntry]:
@@ -148,17 +148,19 @@ async def _end_round(
             await trio.sleep(_LOOK_EVERY)
 
 
-def _find_marked(name: str, value: str) -> list[Marked]:
+def _find_marked(marks: Mapping[str, str]) -> list[Marked]:
     table = _read_table()
     for pid in _ancestry(table):
         del table[pid]
-    needle = f"{name}={value}".encode()
+    needles = [f"{name}={value}".encode() for name, value in marks.items()]
     environments = {}
     for pid in table:
         block = _read(pid, "environ")
         # Most processes are strangers: only what may carry the mark is taken apart.
-        if needle in block and (environment := _parse(block)).get(name) == value:
-            environments[pid] = environment
+        if any(needle in block for needle in needles):
+            environment = _parse(block)
+            if any(environment.get(name) == value for name, value in marks.items()):
+                environments[pid] = environment
     for entry in sorted(table.values(), key=lambda entry: entry.started):
         if entry.pid not in environments:
             # A session counts when its leader is marked. A marked process may also sit in one

@@ -1,13 +1,14 @@
 """The shell commands that a turn started: which they are, and how they are ended.
 
-codex puts the thread's id and the call's id into the environment of each command. The calls of
-this turn are known from its items; of a call whose item never came, since the turn was stopped in
-between, the time tells: all its processes began after the turn, and a room has one turn at a time.
+codex puts the ids of the thread, of the call, and of the thread that all its sub-agents go back to
+into the environment of each command. The calls of this turn are known from its items; of a call
+whose item never came, since the turn was stopped in between, and of its sub-agents' calls, the time
+tells: all their processes began after the turn, and a room has one turn at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, final
 
 import attrs
@@ -17,6 +18,7 @@ from ...transports.jsonrpc import Connection, Incoming, RpcError
 from ...transports.proctable import TableEntry, end_processes, find_marked, has_table
 
 _THREAD = "CODEX_THREAD_ID"
+_ROOT = "CODEX_SESSION_ID"
 _CALL = "CODEX_TOOL_CALL_ID"
 _LIST = "thread/backgroundTerminals/list"
 _TERMINATE = "thread/backgroundTerminals/terminate"
@@ -46,11 +48,12 @@ class ShellCommand:
 
 @final
 class Commands:
-    """The commands of one turn."""
+    """The commands of one turn, and of the sub-agents that it set to work."""
 
-    def __init__(self, rpc: Connection, thread: str, began: int) -> None:
+    def __init__(self, rpc: Connection, thread: str, began: int, agents: Set[str]) -> None:
         self._rpc = rpc
         self._thread = thread
+        self._agents = agents
         self._began = began
         self._calls: dict[str, str] = {}
 
@@ -98,8 +101,11 @@ class Commands:
     async def _processes(self) -> dict[str, list[TableEntry]]:
         """The live processes of this turn's calls, the oldest of each call first."""
         groups: dict[str, list[TableEntry]] = {}
-        for marked in await find_marked(_THREAD, self._thread):
-            groups.setdefault(marked.environment.get(_CALL, ""), []).append(marked.process)
+        for marked in await find_marked({_THREAD: self._thread, _ROOT: self._thread}):
+            thread = marked.environment.get(_THREAD)
+            if thread == self._thread or thread in self._agents:
+                call = marked.environment.get(_CALL, "")
+                groups.setdefault(call, []).append(marked.process)
         for processes in groups.values():
             processes.sort(key=lambda process: process.started)
         return {

@@ -18,7 +18,8 @@ from ...transports.peer import Peer, open_peer
 from ...transports.proctable import ticks_now
 from ...transports.restart import Restarting, open_restarting
 from ._asks import decline
-from ._turn import CodexContent, CodexTurn, interrupt
+from ._interrupt import interrupt
+from ._turn import CodexContent, CodexTurn
 
 _INSTALL = "python -m pip install openai-codex-cli-bin==0.163.0"
 _UNDO_TRIES = 200

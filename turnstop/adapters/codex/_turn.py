@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, final
 
-import trio
-
 from ..._errors import BackendMisbehaved, Silenced
 from ...abc import Emit, End, How
-from ...transports.jsonrpc import Connection, Incoming, RpcError, Topic
+from ...transports.jsonrpc import Connection, Incoming, Topic
 from ...transports.serving import open_serving
+from ._agents import Agents, SubAgent
 from ._asks import cancelled, decline, to_answer, to_ask
 from ._commands import Commands, ShellCommand
 from ._events import Translator
+from ._interrupt import interrupt
 
 CodexContent: TypeAlias = str | Sequence[Mapping[str, Any]]
 """What a turn of codex may be asked: a text, or codex's own list of input items."""
 
-_TOO_EARLY = ("no active turn", "expected active turn")
-_FIRST_PAUSE = 0.005
-_LONGEST_PAUSE = 0.05
 _HOW = {"completed": How.COMPLETED, "interrupted": How.CANCELLED, "failed": How.FAILED}
 
 
@@ -37,7 +34,8 @@ class CodexTurn:
         self._rpc = rpc
         self._topic = topic
         self._turn = turn
-        self._commands = Commands(rpc, thread, began)
+        self._agents = Agents(rpc, thread, turn)
+        self._commands = Commands(rpc, thread, began, self._agents.threads)
         self._translator = Translator()
 
     def __repr__(self) -> str:
@@ -51,11 +49,14 @@ class CodexTurn:
                     incoming = await self._topic.receive()
                     if incoming.method == "serverRequest/resolved":
                         serving.withdraw(incoming.params.get("requestId"))
-                    elif not self._is_mine(incoming):
+                        continue
+                    self._note(incoming)
+                    if not self._is_mine(incoming):
                         decline(incoming)
-                    elif incoming.method == "turn/completed":
+                        continue
+                    if incoming.method == "turn/completed":
                         return self._end(incoming)
-                    elif incoming.wants_reply:
+                    if incoming.wants_reply:
                         self._ask(serving.start, emit, incoming)
                     else:
                         self._tell(emit, incoming)
@@ -63,13 +64,24 @@ class CodexTurn:
             self._topic.close()
 
     def _is_mine(self, incoming: Incoming) -> bool:
-        """Whether it is of this turn, or of no turn in particular."""
+        """Whether it is of this turn, or of no turn in particular; or a sub-agent that asks."""
+        if self._is_agents(incoming):
+            return incoming.wants_reply
         named = incoming.params.get("turn")
         turn = named.get("id") if isinstance(named, dict) else incoming.params.get("turnId")
         return turn is None or turn == self._turn
 
+    def _is_agents(self, incoming: Incoming) -> bool:
+        return incoming.params.get("threadId") in self._agents.threads
+
+    def _note(self, incoming: Incoming) -> None:
+        """Learn what the turn, or a sub-agent of it, starts."""
+        if self._is_agents(incoming) or self._is_mine(incoming):
+            self._commands.note(incoming)
+            for thread in self._agents.note(incoming):
+                self._topic.also(thread)
+
     def _tell(self, emit: Emit, incoming: Incoming) -> None:
-        self._commands.note(incoming)
         for event in self._translator.translate(incoming):
             emit(event)
 
@@ -102,14 +114,17 @@ class CodexTurn:
         self._translator.stopped = True
         await interrupt(self._rpc, self.session, self._turn, sent)
 
-    async def leftovers(self) -> list[ShellCommand]:
-        """The shell commands of this turn that still run."""
-        return await self._commands.find()
+    async def leftovers(self) -> list[SubAgent | ShellCommand]:
+        """The sub-agents that still work for this turn, and its shell commands that still run."""
+        agents = await self._agents.find()
+        return [*agents, *await self._commands.find()]
 
-    async def sweep(self, leftovers: Sequence[object]) -> list[ShellCommand]:
+    async def sweep(self, leftovers: Sequence[object]) -> list[SubAgent | ShellCommand]:
         """End them, and whatever they started since."""
-        mine = [command for command in leftovers if isinstance(command, ShellCommand)]
-        return await self._commands.end(mine)
+        # A sub-agent starts commands: it is ended first.
+        agents = await self._agents.end([one for one in leftovers if isinstance(one, SubAgent)])
+        commands = [one for one in leftovers if isinstance(one, ShellCommand)]
+        return [*agents, *await self._commands.end(commands)]
 
 
 def _detail(error: object) -> str:
@@ -117,36 +132,3 @@ def _detail(error: object) -> str:
         return ""
     parts = (error.get("message"), error.get("additionalDetails"))
     return ": ".join(str(part) for part in parts if part)
-
-
-async def interrupt(
-    rpc: Connection,
-    thread: str,
-    turn: str,
-    sent: Callable[[], None],
-    *,
-    tries: int | None = None,
-) -> None:
-    """Interrupt a turn by its own id; codex refuses until it has really begun it.
-
-    At most one interrupt is ever accepted: codex 0.163 never answers a second one.
-
-    **Cancellation:** an interrupt that has left may still be taken.
-    """
-    params = {"threadId": thread, "turnId": turn}
-    pause = _FIRST_PAUSE
-    while tries is None or tries > 0:
-        try:
-            await rpc.call("turn/interrupt", params, sent=sent)
-            return
-        except RpcError as error:
-            if not error.message.startswith(_TOO_EARLY):
-                raise BackendMisbehaved(f"codex refused the interrupt: {error}") from error
-        sent = _already_sent
-        tries = None if tries is None else tries - 1
-        await trio.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
-
-
-def _already_sent() -> None:
-    """The first request that left is the one to be timed."""
