@@ -131,25 +131,25 @@ async def test_a_stop_while_it_runs_ends_that_room_only(kind: str) -> None:
 
 
 @every_kind
-@pytest.mark.parametrize("mode", ["swallow", "late"])
-async def test_no_settlement_says_gone_while_the_executor_works(kind: str, mode: str) -> None:
+async def test_no_settlement_says_gone_while_the_executor_works(kind: str) -> None:
     async with open_all(kind) as (server, rooms):
-        async with rooms.turn("a", f"{mode} token=one seconds=0.6") as turn:
-            await server.began("one")
-        alive = server.alive("one")
-        await server.gone("one")
-        (work,) = server.work("one")
-    settled = turn.settlement
-    assert settled.settled_at is not None
-    assert work.ended_at is not None
-    if kind == STREAMING:
-        assert (settled.ending, settled.proof) == (Ending.STOPPED, Proof.STREAM)
-        assert not alive
-        assert settled.acked_at < work.ended_at < settled.settled_at
-    else:
-        assert (settled.ending, settled.proof) == (Ending.UNCONFIRMED, Proof.CLAIMED)
-        assert alive
-        assert not settled.gone
+        for mode in ("swallow", "late"):
+            async with rooms.turn("a", f"{mode} token={mode} seconds=0.6") as turn:
+                await server.began(mode)
+            alive = server.alive(mode)
+            await server.gone(mode)
+            (work,) = server.work(mode)
+            settled = turn.settlement
+            assert settled.settled_at is not None
+            assert work.ended_at is not None
+            if kind == STREAMING:
+                assert (settled.ending, settled.proof) == (Ending.STOPPED, Proof.STREAM)
+                assert not alive
+                assert settled.acked_at < work.ended_at < settled.settled_at
+            else:
+                assert (settled.ending, settled.proof) == (Ending.UNCONFIRMED, Proof.CLAIMED)
+                assert alive
+                assert not settled.gone
 
 
 async def test_a_failure_is_settled_when_the_work_has_ended() -> None:
@@ -258,36 +258,32 @@ async def test_what_is_never_published_cannot_be_stopped_and_is_not_called_gone(
 
 
 @every_kind
-@pytest.mark.parametrize(
-    ("content", "text"), [("fail token=one", "no flour"), ("crash token=one", "exploded")]
-)
-async def test_a_failure_is_raised_in_its_block(kind: str, content: str, text: str) -> None:
+async def test_a_failure_is_raised_in_its_block(kind: str) -> None:
     async with open_all(kind) as (_, rooms):
-        with pytest.raises(turnstop.BackendError) as caught:
-            await ask(rooms, "a", content)
-        said, _ = await ask(rooms, "a", "answer token=two")
-    if (kind, text) != (POLLING, "exploded"):  # there the state alone is told, without a word
-        assert text in str(caught.value)
-    assert said == "answer to two"
+        for content, text in (("fail token=one", "no flour"), ("crash token=one", "exploded")):
+            with pytest.raises(turnstop.BackendError) as caught:
+                await ask(rooms, "a", content)
+            if (kind, text) != (POLLING, "exploded"):  # there the state comes without a word
+                assert text in str(caught.value)
+            said, _ = await ask(rooms, "a", "answer token=two")
+            assert said == "answer to two"
+
+
+NONSENSE = [
+    ("status token=one", turnstop.BackendMisbehaved, "HTTP 500: the kitchen is on fire"),
+    ("garbage token=one", turnstop.BackendMisbehaved, "no A2A agent answers"),
+    ("silence token=one", turnstop.BackendLost, "said nothing for too long"),
+]
 
 
 @every_kind
-@pytest.mark.parametrize(
-    ("content", "kind_of_error", "text"),
-    [
-        ("status token=one", turnstop.BackendMisbehaved, "HTTP 500: the kitchen is on fire"),
-        ("garbage token=one", turnstop.BackendMisbehaved, "no A2A agent answers"),
-        ("silence token=one", turnstop.BackendLost, "said nothing for too long"),
-    ],
-)
-async def test_nonsense_is_an_error_in_the_block_that_asked(
-    kind: str, content: str, kind_of_error: type[Exception], text: str
-) -> None:
+async def test_nonsense_is_an_error_in_the_block_that_asked(kind: str) -> None:
     async with open_all(kind, StopBudget(0.5, 0.2), read_gap=1.0) as (_, rooms):
-        with pytest.raises(kind_of_error, match=text):
-            await ask(rooms, "a", content)
-        said, _ = await ask(rooms, "b", "answer token=two")
-        assert said == "answer to two"
+        for content, error, text in NONSENSE:
+            with pytest.raises(error, match=text):
+                await ask(rooms, "a", content)
+            said, _ = await ask(rooms, "b", "answer token=two")
+            assert said == "answer to two"
 
 
 @every_kind
