@@ -8,7 +8,7 @@ from typing import Protocol
 import attrs
 import outcome
 import trio
-from trio.lowlevel import RaiseCancelT
+from trio.lowlevel import RaiseCancelT, enable_ki_protection
 
 from ._errors import Silenced
 from .events import Ask, Event, Text, Thought
@@ -80,6 +80,7 @@ class Gate:
     _parked: trio.lowlevel.Task | None = attrs.field(default=None, init=False)
     _asks: dict[str, trio.lowlevel.Task] | None = attrs.field(default=None, init=False)
 
+    @enable_ki_protection
     def __call__(self, event: Event) -> None:
         """Emit: see `turnstop.abc.Emit`."""
         if self._closed or self._over:
@@ -117,6 +118,7 @@ class Gate:
             trio.lowlevel.reschedule(self._parked)
             self._parked = None
 
+    @enable_ki_protection
     async def ask(self, ask: Ask) -> object:
         """Ask a person: see `turnstop.abc.Emit.ask`."""
         if self._asks is None:
@@ -136,6 +138,7 @@ class Gate:
 
         return await trio.lowlevel.wait_task_rescheduled(abort)
 
+    @enable_ki_protection
     def answer(self, ask_id: str, reply: object) -> bool:
         """Give a reply to whoever waits for it; False where nobody does any more."""
         task = None if self._asks is None else self._asks.pop(ask_id, None)
@@ -183,6 +186,7 @@ class Gate:
         error, self._error = self._error, None
         return error
 
+    @enable_ki_protection
     async def next(self) -> Event:
         """Wait for the next event.
 

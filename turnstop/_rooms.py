@@ -194,6 +194,7 @@ class Rooms(Generic[Content], metaclass=OnlyMadeByUs):
 
 
 @asynccontextmanager
+@enable_ki_protection
 async def open_rooms(
     backend: Backend[Content],
     *,

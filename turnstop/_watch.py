@@ -47,10 +47,11 @@ class Watch:
     _first: dict[Ringable, None] = attrs.field(factory=dict, init=False)
     _later: list[tuple[float, int, Ringable]] = attrs.field(factory=list, init=False)
     _count: int = attrs.field(default=0, init=False)
-    _reports: deque[Settlement] = attrs.field(factory=deque, init=False)
+    _reports: deque[tuple[Observer, Settlement]] = attrs.field(factory=deque, init=False)
     _until: float = attrs.field(default=-math.inf, init=False)
     _parked: trio.lowlevel.Task | None = attrs.field(default=None, init=False)
     _over: bool = attrs.field(default=False, init=False)
+    _done: bool = attrs.field(default=False, init=False)
 
     def set_first(self, who: Ringable, due: float) -> None:
         """Set an alarm that is due as long after now as all that were set with this."""
@@ -81,7 +82,7 @@ class Watch:
         entered, and was stopped by itself.
         """
         if self.observers and not self._over:
-            self._reports.append(settlement)
+            self._reports.extend((observer, settlement) for observer in self.observers)
             self._wake()
 
     def close(self) -> None:
@@ -105,13 +106,22 @@ class Watch:
         finally:
             shut()
             with trio.CancelScope(shield=True):
-                await self._run()
+                await self._run_on()
+
+    async def _run_on(self) -> None:
+        # Each observer can do this once, for it is dropped: no bound depends on their manners.
+        try:
+            await self._run()
+        finally:
+            if not self._done:
+                await self._run_on()
 
     async def _run(self) -> None:
         while True:
             self._deliver()
             self._ring()
             if self._over and not self._reports:
+                self._done = True
                 return
             self._until = self._next()
             with trio.CancelScope(deadline=self._until):
@@ -152,13 +162,16 @@ class Watch:
 
     def _deliver(self) -> None:
         while self._reports:
-            settlement = self._reports.popleft()
-            for observer in tuple(self.observers):
-                try:
-                    self._tell(observer, settlement)
-                except Exception:
-                    self.observers.remove(observer)
-                    logger.exception("an observer raised and is dropped: %r", observer)
+            observer, settlement = self._reports.popleft()
+            if observer not in self.observers:
+                continue
+            try:
+                self._tell(observer, settlement)
+            except BaseException as error:
+                self.observers.remove(observer)
+                if not isinstance(error, Exception):
+                    raise
+                logger.exception("an observer raised and is dropped: %r", observer)
 
 
 def observers_of(given: Sequence[Observer]) -> list[Observer]:
