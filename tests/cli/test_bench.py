@@ -134,6 +134,25 @@ def test_a_plot_is_a_picture(tmp_path: Path) -> None:
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        (("--json", "nowhere/x.json"), "nowhere/x.json"),
+        (("--plot", "x.nonsense"), "png"),
+        (("--plot", "nowhere/x.png"), "nowhere"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_said_before_the_run(
+    args: tuple[str, ...], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "run", lambda plan: pytest.fail("it was measured"))
+    result = bench(*args)
+    assert result.exit_code == 2
+    assert why in result.stderr
+
+
 def test_a_lost_stop_is_exit_status_1_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "benches", lambda *_: {"local": LiarBench()})
     result = bench("--moment", "running", "--json")

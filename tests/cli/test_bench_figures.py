@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from turnstop.cli.bench.figures import ratios, row
@@ -27,6 +28,10 @@ def test_the_ratio_pairs_and_leaves_out_what_the_other_lost() -> None:
     ours = [sample(10, pair=n) for n in range(4)]
     theirs = [sample(20, pair=n, runner="raw") for n in range(3)]
     theirs.append(sample(1, pair=3, runner="raw", lost=("x",)))
+    natural = sample(1, pair=9)
+    natural.outcome = attrs.evolve(natural.outcome, ending="FINISHED")
+    ours.append(natural)
+    theirs.append(sample(20, pair=9, runner="raw"))
     (found,) = ratios("b", "running", ours, theirs)
     assert (found.pairs, found.ratio, found.low, found.high) == (3, 0.5, 0.5, 0.5)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import attrs
 import trio
 
-from .model import Missing, Moment, Runner, RunnerName, Target, Work
+from .model import PARKED_FOR, Missing, Moment, Runner, RunnerName, Target, Work
 
 if TYPE_CHECKING:
     from ...lab.a2a import A2AServer
@@ -48,6 +48,8 @@ class A2ATarget:
         began_at = (await self.server.began(token)).began_at
         if moment == "finishing":
             await trio.sleep_until(began_at + _ENDS_AFTER - _EARLY)
+        elif moment == "running":
+            await trio.sleep(PARKED_FOR)
 
     def finish(self, token: str) -> None:
         """Nothing: it comes to its end by itself."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from .model import MOMENTS, Missing, Moment, Runner, RunnerName, Target, Work
+from .model import MOMENTS, PARKED_FOR, Missing, Moment, Runner, RunnerName, Target, Work
 
 if TYPE_CHECKING:
     from ...lab import Lab
@@ -52,6 +52,7 @@ class LabTarget:
             await trio.sleep(_TOOL_SETTLES)
         else:
             await self.lab.parked(token)
+            await trio.sleep(PARKED_FOR)
 
     def finish(self, token: str) -> None:
         """Let the model answer to its end."""

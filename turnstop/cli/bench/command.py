@@ -8,7 +8,7 @@ import logging
 import sys
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, TextIO
 
 import click
 import trio
@@ -35,7 +35,7 @@ def benches(codex: str | None = None, band_python: str | None = None) -> dict[st
 
 
 @click.command()
-@click.option("-n", default=30, show_default=True, type=click.IntRange(1), help="Stops a moment.")
+@click.option("-n", default=50, show_default=True, type=click.IntRange(1), help="Stops a moment.")
 @click.option(
     "--backend",
     "names",
@@ -57,10 +57,9 @@ def benches(codex: str | None = None, band_python: str | None = None) -> dict[st
 )
 @click.option(
     "--json",
-    "json_file",
+    "json_name",
     is_flag=False,
     flag_value="-",
-    type=click.File("w", lazy=True),
     help="Write the figures as JSON; without FILE to stdout, and the table to stderr.",
     metavar="[FILE]",
 )
@@ -77,17 +76,18 @@ def bench(
     names: tuple[str, ...],
     moments: tuple[Moment, ...],
     against: RunnerName | None,
-    json_file: IO[str] | None,
+    json_name: str | None,
     plot_file: Path | None,
     codex: str | None,
     band_python: str | None,
 ) -> None:
     """Stop turns of real agents, and measure when their work was gone.
 
-    Exit status: 0; 1 when a stop was lost; 2 when nothing could be measured.
+    Exit status: 0; 1 when turnstop lost a stop; 2 when nothing could be measured.
     """
     if plot_file is not None:
-        check_plot()
+        check_plot(plot_file)
+    json_file = None if json_name is None else _opened(json_name)
     known = benches(codex, band_python)
     plan = Plan(
         benches=tuple(known[name] for name in names or _DEFAULT),
@@ -97,7 +97,11 @@ def bench(
         named=bool(names),
     )
     results = run(plan)
-    report(results, json_file, plot_file)
+    _show(results, sys.stderr if json_name == "-" else sys.stdout)
+    if json_file is not None:
+        json_file.write(json.dumps(results.to_json(), indent=1) + "\n")
+    if plot_file is not None:
+        plot(results.series, plot_file)
     if any(row.lost for row in results.rows if row.runner == "turnstop"):
         sys.exit(LOST)
 
@@ -122,14 +126,15 @@ def run(plan: Plan) -> Results:
     return results
 
 
-def report(results: Results, json_file: IO[str] | None, plot_file: Path | None) -> None:
-    """Write what was asked for."""
+def _opened(name: str) -> IO[str]:
+    """Opened before anything is measured, so that nothing is measured in vain."""
+    try:
+        return click.get_current_context().with_resource(click.open_file(name, "w"))
+    except OSError as error:
+        raise click.BadParameter(f"--json cannot write {name}: {error.strerror}") from None
+
+
+def _show(results: Results, file: TextIO) -> None:
     from .table import show
 
-    to_stdout = json_file is not None and json_file.name == "-"
-    show(results, sys.stderr if to_stdout else sys.stdout)
-    if json_file is not None:
-        json.dump(results.to_json(), json_file, indent=1)
-        json_file.write("\n")
-    if plot_file is not None:
-        plot(results.series, plot_file)
+    show(results, file)

@@ -6,7 +6,7 @@ import math
 import random
 import statistics
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -54,7 +54,8 @@ class Row:
 class Ratio:
     """turnstop's median over another runner's, with its bootstrapped 95 % interval.
 
-    Only pairs count in which both have the figure and the other lost nothing.
+    Only pairs count in which both turns ended since they were stopped, not by themselves, and the
+    other runner lost nothing.
     """
 
     backend: str
@@ -129,14 +130,8 @@ def ratios(
     backend: str, moment: Moment, ours: Sequence[Sample], theirs: Sequence[Sample]
 ) -> list[Ratio]:
     """turnstop over the other runner, asked to ended; none where fewer than two pairs count."""
-    other = {sample.pair: sample for sample in theirs if not sample.lost}
-    pairs = [
-        (mine, yours)
-        for sample in ours
-        if sample.pair in other
-        and (mine := _ended(sample)) is not None
-        and (yours := _ended(other[sample.pair])) is not None
-    ]
+    mine, yours = _stopped(ours), _stopped(sample for sample in theirs if not sample.lost)
+    pairs = [(mine[pair], yours[pair]) for pair in sorted(mine.keys() & yours.keys())]
     if len(pairs) < 2:
         return []
     low, high = _interval(pairs)
@@ -152,6 +147,12 @@ def ratios(
             high=round(high, 4),
         )
     ]
+
+
+def _stopped(samples: Iterable[Sample]) -> dict[int, float]:
+    """asked→ended by pair, of those that ended since they were stopped."""
+    stopped = [one for one in samples if one.outcome.ending == Ending.STOPPED.name]
+    return {one.pair: ms for one in stopped if (ms := _ended(one)) is not None}
 
 
 def _interval(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:

@@ -17,6 +17,10 @@ RunnerName: TypeAlias = Literal["turnstop", "raw", "band"]
 MOMENTS: tuple[Moment, ...] = ("starting", "running", "tool", "finishing")
 
 
+PARKED_FOR = 0.020
+"""A turn is `running` once nothing of it has been under way for about this many seconds."""
+
+
 class Missing(click.ClickException):
     """Something is not installed; the text is one line with the command that installs it."""
 

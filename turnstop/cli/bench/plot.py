@@ -7,20 +7,30 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
+
 from .model import Missing, RunnerName
 from .trials import Sample
 
 Series = Mapping[tuple[str, str, RunnerName], Sequence[Sample]]
 
 
-def check_plot() -> None:
-    """See that a plot can be made, before anything is measured.
+def check_plot(file: Path) -> None:
+    """See that the plot can be made, before anything is measured.
 
     Raises:
         Missing: matplotlib is not installed.
+        click.BadParameter: matplotlib does not know such files, or there is no such folder.
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise Missing("--plot needs matplotlib: python -m pip install matplotlib")
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    kinds = FigureCanvasBase.get_supported_filetypes()
+    if file.suffix.removeprefix(".") not in kinds:
+        raise click.BadParameter(f"--plot writes one of {', '.join(sorted(kinds))}: {file}")
+    if not file.parent.is_dir():
+        raise click.BadParameter(f"--plot: there is no folder {file.parent}")
 
 
 def plot(series: Series, file: Path) -> None:

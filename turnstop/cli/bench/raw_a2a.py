@@ -1,4 +1,7 @@
-"""A2A by the SDK's own client: a cancel once the task is known, and the stream's end."""
+"""A2A by the SDK's own client: a cancel once the task is known, and the stream's end.
+
+The SDK does not tell when a request has left, so there is no `sent_at`.
+"""
 
 from __future__ import annotations
 

@@ -22,12 +22,10 @@ _SPREADS = {
     "ended": "asked_to_ended_ms",
     "next": "asked_to_admitted_ms",
 }
-_LEGEND = (
-    "median/p95/max in ms since the stop was asked for (acked: since it was sent). gone: the work\n"
-    "ended where it was done; next: the session's next turn was let in. lost: work that goes\n"
-    f"on after the settlement said gone, or {WATCH:.0f} s after an unconfirmed (unc) one; surv: named\n"
-    "survivors."
-)
+_LEGEND = f"""\
+median/p95/max in ms since the stop was asked for (acked: since it was sent). gone: the work ended
+where it was done. next: the session's next turn was let in. lost: work went on after the settlement
+said gone, or {WATCH:.0f} s after an unconfirmed (unc) one. surv: survivors that were named."""
 
 
 class _Bar:
@@ -101,4 +99,6 @@ def _cell(spread: Spread) -> str:
 
 def _number(value: float) -> str:
     """Two figures or so, as short as they get."""
+    if value < 0.095:
+        return f"{value:.2f}"
     return f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
