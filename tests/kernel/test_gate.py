@@ -60,16 +60,16 @@ async def test_text_merges_while_the_reader_is_behind_and_only_with_its_like() -
             await wait_all_tasks_blocked()
             for event in (
                 *(Text("a"), Text("b"), Text("c")),
-                *(Thought("d"), Thought("e")),
+                *(Thought("d"), Thought("e", raw="second")),
                 Text("f"),
                 Usage(1),
-                *(Text("g"), Text("h", raw="the last frame")),
+                *(Text("g"), Text("h", raw="not the last"), Text("i", raw="the last frame")),
             ):
                 backend.remote.say(event)
             backend.remote.finish(COMPLETED)
             heard = await drain(turn)
-            assert heard == [Text("abc"), Thought("de"), Text("f"), Usage(1), Text("gh")]
-            assert heard[-1].raw == "the last frame"
+            assert heard == [Text("abc"), Thought("de"), Text("f"), Usage(1), Text("ghi")]
+            assert (heard[1].raw, heard[-1].raw) == ("second", "the last frame")
 
 
 async def test_no_reader_delays_the_terminal_frame() -> None:
@@ -167,6 +167,59 @@ async def test_a_reader_woken_and_cancelled_in_the_same_pass_loses_no_event() ->
             backend.remote.finish(COMPLETED)
             heard += await drain(turn)
     assert "".join(event.delta for event in heard if isinstance(event, Text)) == "onetwo"
+
+
+@pytest.mark.parametrize(
+    "order", ["cancel emit", "cancel cancel emit", "emit cancel", "end cancel"]
+)
+async def test_a_reader_cancelled_and_woken_in_any_order_loses_no_event(order: str) -> None:
+    backend = Recorder()
+    heard: list[object] = []
+    async with open_rooms(backend) as rooms, trio.open_nursery() as nursery:
+        async with rooms.turn("a", "x") as turn:
+            inner, outer = trio.CancelScope(), trio.CancelScope()
+
+            async def read() -> None:
+                with outer, inner:
+                    async for event in turn:
+                        heard.append(event)
+
+            nursery.start_soon(read)
+            await wait_all_tasks_blocked()
+            scopes = [inner, outer]
+            for what in order.split():
+                if what == "cancel":
+                    scopes.pop(0).cancel()
+                elif what == "emit":
+                    backend.remote.say(Other("one"))
+                else:
+                    backend.remote.say(Other("one"))
+                    backend.remote.finish(COMPLETED)
+            await wait_all_tasks_blocked()
+            backend.remote.finish(COMPLETED)
+            await wait_all_tasks_blocked()
+            heard += await drain(turn)
+            assert turn.ending is Ending.FINISHED
+    assert heard == [Other("one")]
+
+
+async def test_a_cancelled_reader_leaves_the_place_to_another() -> None:
+    backend = Recorder()
+    async with open_rooms(backend) as rooms, trio.open_nursery() as nursery:
+        async with rooms.turn("a", "x") as turn:
+            heard: list[object] = []
+
+            async def read() -> None:
+                heard.append(await turn.__anext__())
+
+            for _ in range(2):
+                with trio.move_on_after(1):
+                    await turn.__anext__()
+            nursery.start_soon(read)
+            await wait_all_tasks_blocked()
+            backend.remote.say(Other("one"))
+            await wait_all_tasks_blocked()
+            assert heard == [Other("one")]
 
 
 async def test_reading_is_a_checkpoint_even_where_events_wait() -> None:

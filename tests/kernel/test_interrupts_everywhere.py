@@ -1,4 +1,4 @@
-"""Ctrl-C on every line of the kernel, one run for each: whatever it hits, nothing is left half done."""
+"""Ctrl-C on every line of the kernel, one run for each: nothing is ever left half done."""
 
 from __future__ import annotations
 

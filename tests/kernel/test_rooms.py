@@ -712,6 +712,9 @@ async def test_a_retire_that_is_cancelled_while_it_waits_passes_the_room_on() ->
 
 
 async def test_retires_and_turns_that_race_leave_nothing_behind() -> None:
+    async def body() -> None:
+        await trio.sleep(1)
+
     backend = Recorder(session="s", cancel=ending(takes=0.5), forget=Act(takes=0.25))
     async with open_rooms(backend) as rooms:
         async with trio.open_nursery() as nursery:
@@ -720,7 +723,7 @@ async def test_retires_and_turns_that_race_leave_nothing_behind() -> None:
                     nursery.start_soon(rooms.retire, "a")
                 else:
                     turn = rooms.turn("a", "x")
-                    nursery.start_soon(lambda turn=turn: occupy(turn, inside=lambda: trio.sleep(1)))
+                    nursery.start_soon(lambda turn=turn: occupy(turn, inside=body))
                 await trio.sleep(0.3)
         await rooms.retire("a")
         assert rooms._house.doors == {}
