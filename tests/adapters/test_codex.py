@@ -257,6 +257,7 @@ async def test_a_turn_begins_in_a_fresh_thread_with_the_settings() -> None:
                 "model": "m",
                 "sandbox": "read-only",
                 "approvalPolicy": "never",
+                "config": {"features.goals": False},
                 "dynamicTools": tools,
             }
         ]
@@ -335,6 +336,7 @@ async def test_a_thread_that_is_not_loaded_is_resumed_with_the_settings() -> Non
         server.on_disk.add("T9")
         assert (await backend.start(request(session="T9"))).session == "T9"
         (resume,) = server.params("thread/resume")
+        assert resume.pop("config") == {"features.goals": False}
         assert resume == {"threadId": "T9", "excludeTurns": True, "model": "m"}
 
 
@@ -365,6 +367,9 @@ async def test_a_refused_start_is_refused() -> None:
         server.refuse_start = "no credits"
         with pytest.raises(BackendRefused, match="no credits"):
             await backend.start(request())
+        await server.ask(1, APPROVAL, turnId="U1")
+        await wait_all_tasks_blocked()
+        assert server.answers[1]["result"] == {"decision": "cancel"}
 
 
 async def test_a_start_without_a_name_is_misbehaviour() -> None:
@@ -593,6 +598,16 @@ async def test_an_unanswered_question_does_not_delay_the_end_and_is_cancelled() 
         await wait_all_tasks_blocked()
         assert nursery.child_tasks == frozenset()
         assert server.answers["q"]["result"] == {"decision": "cancel"}
+
+
+async def test_a_question_that_comes_after_the_end_is_cancelled() -> None:
+    async with codex() as (backend, server):
+        turn = await backend.start(request())
+        await server.complete("U1", "interrupted")
+        await follow(turn)
+        await server.ask(1, APPROVAL, turnId="U1")
+        await wait_all_tasks_blocked()
+        assert server.answers[1]["result"] == {"decision": "cancel"}
 
 
 async def test_a_question_that_codex_resolves_itself_is_withdrawn() -> None:

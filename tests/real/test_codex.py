@@ -140,6 +140,10 @@ async def test_a_turn_is_answered_and_the_next_continues(tmp_path: Path) -> None
         await world.answers("a")
         first, second = world.lab.exchanges
         assert len(second.json()["input"]) > len(first.json()["input"])
+        # A goal would make codex begin turns by itself.
+        tools = {tool.get("name") for tool in second.json()["tools"]}
+        assert "exec_command" in tools
+        assert "create_goal" not in tools
 
 
 async def test_a_stop_in_the_middle_of_the_answer(tmp_path: Path) -> None:

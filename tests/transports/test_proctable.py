@@ -48,7 +48,7 @@ async def ready(process: subprocess.Popen[bytes]) -> None:
 
 
 async def test_a_setsid_grandchild_is_found_and_ended_and_its_neighbour_is_not() -> None:
-    mine = start("setsid sh -c 'trap \"\" TERM; echo up; while :; do sleep 0.2; done' &", "mine")
+    mine = start("setsid sh -c 'trap \"\" TERM; echo up; while :; do sleep 300; done' &", "mine")
     other = start("echo up; sleep 300", "other")
     try:
         await ready(mine)
@@ -65,8 +65,17 @@ async def test_a_setsid_grandchild_is_found_and_ended_and_its_neighbour_is_not()
         end(other)
 
 
-async def test_a_child_without_its_environment_is_found_by_descent() -> None:
-    process = start("env -i /bin/sh -c 'sleep 300 & echo up; wait' & wait", "bare")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "env -i /bin/sh -c 'sleep 300 & echo up; wait' & wait",
+        "env -i setsid sleep 300 & echo up; wait",
+        "(env -i sleep 300 &); echo up; sleep 301",
+    ],
+    ids=["nested", "own session", "orphan in the session"],
+)
+async def test_a_child_without_its_environment_is_found(command: str) -> None:
+    process = start(command, "bare")
     try:
         await ready(process)
         commands: set[str] = set()
@@ -75,6 +84,19 @@ async def test_a_child_without_its_environment_is_found_by_descent() -> None:
             assert {marked.environment[MARK] for marked in found} == {"bare"}
             commands = {marked.process.command for marked in found}
         assert await proctable.end_processes(finder("bare")) == []
+    finally:
+        end(process)
+
+
+async def test_one_that_was_known_by_its_parent_alone_is_killed_though_the_parent_is_gone() -> None:
+    deaf = "trap '' TERM; echo up; exec sleep 300"
+    process = start(f'env -i setsid sh -c "{deaf}" & wait', "orphaned")
+    try:
+        await ready(process)
+        known = await finder("orphaned")()
+        assert len(known) == 2
+        assert await proctable.end_processes(finder("orphaned"), known, grace=0.05) == []
+        assert proctable._alive(known) == []
     finally:
         end(process)
 

@@ -131,7 +131,8 @@ async def end_processes(
     alive = await find() if found is None else found
     await _end_round(alive, signal.SIGTERM, grace)
     deadline = trio.current_time() + patience
-    while alive := await find():
+    # One that was known by its parent alone is found no more when the parent has ended.
+    while alive := list(dict.fromkeys([*_alive(alive), *await find()])):
         await _end_round(alive, signal.SIGKILL, deadline - trio.current_time())
         if trio.current_time() >= deadline:
             break

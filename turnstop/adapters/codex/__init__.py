@@ -19,6 +19,10 @@ own list of terminals is asked as well, and a stop ends them, those of no other 
 its environment *and* its parents is not found. The process table needs `/proc`; without it there is
 only codex's list, which a `setsid` grandchild escapes.
 
+The sub-agents that the turn set to work go on after an interrupt as well. They are found by the
+turn that each of theirs goes back to, and a stop interrupts them, those of no other turn. codex's
+goals are switched off in every thread: with one, codex begins turns that no room has asked for.
+
 **Questions.** Approvals and questions come as `Ask`, and the reply is one of its `choices`; any
 other reply declines. A call of one of `tools` comes as a question too: the reply is the tool's
 output as a str, or a mapping that is codex's answer itself.

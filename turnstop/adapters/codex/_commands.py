@@ -92,7 +92,13 @@ class Commands:
         for terminal in unseen:
             params = {"threadId": self._thread, "processId": terminal}
             await self._ask(_TERMINATE, params)
-        return await self.find() if alive or unseen else []
+        return await self._survivors(alive) if alive or unseen else []
+
+    async def _survivors(self, alive: Sequence[TableEntry]) -> list[ShellCommand]:
+        left = await self.find()
+        named = {process for command in left for process in command.processes}
+        strays = [process for process in alive if process not in named]
+        return [*left, *(ShellCommand("", stray.command, (stray,)) for stray in strays)]
 
     async def _all_processes(self) -> list[TableEntry]:
         groups = await self._processes()

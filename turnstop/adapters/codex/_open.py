@@ -23,6 +23,9 @@ from ._turn import CodexContent, CodexTurn
 
 _INSTALL = "python -m pip install openai-codex-cli-bin==0.163.0"
 _UNDO_TRIES = 200
+# With a goal, codex goes on to begin turns of its own, which belong to no room: no stop reaches
+# them, and the room's next turn would find its thread busy.
+_CONFIG = {"features.goals": False}
 _PATIENCE = 60.0
 
 
@@ -43,7 +46,8 @@ class _Settings:
             "sandbox": self.sandbox,
             "approvalPolicy": self.approval,
         }
-        return {name: value for name, value in params.items() if value is not None}
+        given = {name: value for name, value in params.items() if value is not None}
+        return {**given, "config": dict(_CONFIG)}
 
 
 @final
