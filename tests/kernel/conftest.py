@@ -24,9 +24,9 @@ def run_in_virtual_time(*args: Any, clock: object = None, **kwargs: Any) -> Any:
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     for item in items:
-        if item.path.is_relative_to(Path(__file__).parent) and isinstance(item, pytest.Function):
-            if inspect.iscoroutinefunction(item.obj):
-                item.add_marker(pytest.mark.trio(run=run_in_virtual_time), append=False)
+        ours = item.path.is_relative_to(Path(__file__).parent)
+        if ours and inspect.iscoroutinefunction(getattr(item, "obj", None)):
+            item.add_marker(pytest.mark.trio(run=run_in_virtual_time), append=False)
 
 
 @pytest.fixture(autouse=True)

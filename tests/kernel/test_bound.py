@@ -336,6 +336,17 @@ async def test_a_stubborn_late_cancel_does_not_hold_up_the_late_kill() -> None:
     assert (backend.at("cancel"), backend.at("kill")) == ([20], [22])
 
 
+async def test_a_stubborn_late_call_is_a_straggler_as_any_other() -> None:
+    backend = Recorder(start=Act(stubborn=20), cancel=Act(stubborn=50), kill=Act())
+    async with open_rooms(backend, budget=BUDGET) as rooms:
+        async with rooms.turn("a", "x"):
+            await trio.sleep(1)
+        await trio.sleep_until(30)
+        assert rooms.statistics().stragglers == 1
+    assert trio.current_time() == 70
+    assert rooms.statistics().stragglers == 0
+
+
 async def test_a_start_that_swallows_its_cancellation_and_returns_at_once_is_still_told() -> None:
     class Swallows(Recorder):
         async def start(self, request: Any) -> Any:

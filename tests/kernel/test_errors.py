@@ -372,18 +372,19 @@ async def test_a_remote_turn_without_cancel_fails_its_own_turn_and_no_other(how:
         nursery.cancel_scope.cancel()
 
 
+class Moody(Remote):
+    """Its session cannot be read."""
+
+    @property
+    def session(self) -> object:
+        raise ValueError("no session")
+
+    @session.setter
+    def session(self, value: object) -> None:
+        pass
+
+
 async def test_a_session_that_raises_does_not_hide_a_turn_that_began() -> None:
-    broken = ValueError("no session")
-
-    class Moody(Remote):
-        @property
-        def session(self) -> object:
-            raise broken
-
-        @session.setter
-        def session(self, value: object) -> None:
-            pass
-
     backend = Recorder(make=Moody)
     async with open_rooms(backend, budget=StopBudget(1, 1)) as rooms:
         turn = rooms.turn("a", "x")
@@ -393,6 +394,16 @@ async def test_a_session_that_raises_does_not_hide_a_turn_that_began() -> None:
     assert turn.settlement is not None
     # It was revealed: it is told to stop.
     assert backend.at("cancel") == [0]
+
+
+async def test_a_session_that_raises_after_a_stop_does_not_hide_a_turn_that_began() -> None:
+    backend = Recorder(make=Moody, start=Act(takes=2), kill=Act())
+    async with open_rooms(backend, budget=StopBudget(4, 2)) as rooms:
+        async with rooms.turn("a", "x") as turn:
+            await trio.sleep(1)
+    assert turn.settlement is not None
+    assert (backend.at("cancel"), backend.at("kill")) == ([2], [2])
+    assert (turn.ending, turn.settlement.settled_at) == (Ending.KILLED, 2)
 
 
 async def test_one_failing_turn_never_touches_another() -> None:

@@ -1,4 +1,4 @@
-"""Events and questions: emit never waits, asks are answered or silenced, a slow reader is bounded."""
+"""Events and questions: emit never waits, asks are answered or silenced, a backlog is bounded."""
 
 from __future__ import annotations
 
