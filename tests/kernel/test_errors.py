@@ -531,6 +531,48 @@ async def test_errors_of_the_contract_are_backend_errors_and_tell_whether_it_is_
     assert str(BackendLost("x", gone=True)) == "x"
 
 
+async def test_a_group_that_an_adapter_raises_stays_whole() -> None:
+    group = ExceptionGroup("two lines", [LOST])
+    backend = Recorder(follow=Act(takes=1, raises=group))
+    async with open_rooms(backend) as rooms:
+        turn = rooms.turn("a", "x")
+        with pytest.raises(ExceptionGroup) as caught:
+            async with turn:
+                async for _ in turn:
+                    pass
+        assert caught.value is group
+        assert turn.settlement is not None
+        assert turn.settlement.errors == (group,)
+        assert (turn.ending, turn.settlement.gone) == (Ending.FAILED, False)
+
+
+async def test_an_error_that_a_reader_is_given_in_the_step_of_a_stop_is_raised_all_the_same() -> (
+    None
+):
+    backend = Recorder(cancel=Act())
+    caught: list[BaseException] = []
+    async with open_rooms(backend) as rooms, trio.open_nursery() as nursery:
+        turn = rooms.turn("a", "x")
+
+        async def body() -> None:
+            try:
+                async with turn:
+                    async for _ in turn:
+                        pass
+            except BackendLost as error:
+                caught.append(error)
+
+        nursery.start_soon(body)
+        await wait_all_tasks_blocked()
+        backend.remote.finish(LOST)
+        while turn.state == "live":
+            await trio.lowlevel.checkpoint()
+        turn.stop()
+    assert caught == [LOST]
+    assert turn.settlement is not None
+    assert (turn.ending, turn.settlement.request) == (Ending.FAILED, None)
+
+
 async def test_a_failed_end_without_words_still_says_something() -> None:
     backend = Recorder(follow=Act(takes=1, returns=End(How.FAILED)))
     async with open_rooms(backend) as rooms:

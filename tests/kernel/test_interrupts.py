@@ -192,6 +192,63 @@ def test_ctrl_c_while_a_block_settles_is_held_until_it_has() -> None:
     assert happened == [("ctrl-c", 2), ("raised", 4)]
 
 
+def test_ctrl_c_while_a_block_settles_does_not_take_the_place_of_the_bodys_error() -> None:
+    backend = Recorder(cancel=ending(takes=3))
+    mine = ValueError("mine")
+    happened: list[float] = []
+
+    async def main() -> None:
+        async with open_rooms(backend) as rooms, trio.open_nursery() as nursery:
+
+            async def interrupt() -> None:
+                await trio.sleep(2)
+                ctrl_c_of_the_main_task()
+
+            nursery.start_soon(interrupt)
+            try:
+                async with rooms.turn("a", "x"):
+                    await trio.sleep(1)
+                    raise mine
+            except ValueError as error:
+                assert error is mine
+                happened.append(trio.current_time())
+            await trio.sleep(1)
+            raise AssertionError("the interrupt was lost")
+
+    with pytest.raises(BaseException) as caught:  # noqa: PT011
+        run(main)
+    assert "KeyboardInterrupt" in repr(caught.value)
+    assert happened == [4]
+
+
+def test_ctrl_c_while_open_rooms_closes_waits_for_every_block() -> None:
+    backend = Recorder(cancel=ending(takes=3))
+    turns: list[Turn] = []
+    happened: list[float] = []
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+
+            async def interrupt() -> None:
+                await trio.sleep(2)
+                ctrl_c_of_the_main_task()
+
+            nursery.start_soon(interrupt)
+            try:
+                async with open_rooms(backend) as rooms:
+                    turns.append(rooms.turn("a", "x"))
+                    nursery.start_soon(occupy, turns[0])
+                    await trio.sleep(1)
+            finally:
+                happened.append(trio.current_time())
+                assert turns[0].ending is Ending.STOPPED
+
+    with pytest.raises(BaseException) as caught:  # noqa: PT011
+        run(main)
+    assert "KeyboardInterrupt" in repr(caught.value)
+    assert happened == [4]
+
+
 def test_ctrl_c_in_a_body_is_an_error_of_the_body() -> None:
     backend = Recorder(cancel=ending(takes=3))
     turns: list[Turn] = []

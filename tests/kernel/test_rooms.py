@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import assert_checkpoints, wait_all_tasks_blocked
 
 import turnstop
 from turnstop import (
@@ -331,6 +331,32 @@ async def test_of_several_verdicts_the_first_stands_for_all() -> None:
         assert (receipt.verdict, receipt.turn_ids) == (StopVerdict.ASKED, ("0", "1"))
         assert rooms.stop("a").verdict is StopVerdict.JOINED
         assert rooms.stop_all().verdict is StopVerdict.JOINED
+
+
+async def test_asked_stands_for_all_in_whatever_order_they_are_found() -> None:
+    async with open_rooms(Recorder(cancel=ending(takes=1))) as rooms, trio.open_nursery() as nurse:
+        turns = [rooms.turn("a", "x", turn_id=str(n)) for n in range(3)]
+        for turn in turns:
+            nurse.start_soon(occupy, turn)
+            await wait_all_tasks_blocked()
+        turns[1].stop()
+        receipt = rooms.stop("a")
+        assert (receipt.verdict, receipt.turn_ids) == (StopVerdict.ASKED, ("0", "1", "2"))
+
+
+async def test_waiting_on_a_receipt_is_a_checkpoint() -> None:
+    async with open_rooms(Recorder()) as rooms:
+        turn = rooms.turn("a", "x")
+        turn.stop()
+        for receipt in (rooms.stop("b"), turn.stop()):
+            with assert_checkpoints():
+                await receipt.settled()
+
+
+async def test_retire_is_a_checkpoint() -> None:
+    async with open_rooms(Recorder()) as rooms:
+        with assert_checkpoints():
+            await rooms.retire("a")
 
 
 async def test_a_receipt_waits_for_the_settlements_and_not_for_the_room() -> None:
