@@ -47,6 +47,7 @@ MODULES = (
     "_rooms",
 )
 MEMORY = 4 << 30
+LONGEST = 600
 # Their own plugins are imported before pytest could rewrite their asserts.
 EARLY = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"
 PYTEST = ("-x", "-q", "--tb=no", "--no-header", "-p", "no:cacheprovider", "-W", EARLY)
@@ -137,10 +138,16 @@ def _be_pytest(tree: Path, tests: Sequence[str]) -> None:
 def measure(slot: Slot, tests: Sequence[str]) -> float:
     """How long the tests take on the tree as it is; they have to pass."""
     slot.begin(None, tests)
-    _, status = os.waitpid(slot.pid, 0)
-    if status != 0:
-        sys.exit(f"the tests fail without a mutant:\n{(slot.tree / 'log').read_text()}")
-    return time.monotonic() - slot.since
+    while (seconds := time.monotonic() - slot.since) < LONGEST:
+        pid, status = os.waitpid(slot.pid, os.WNOHANG)
+        if pid and status == 0:
+            return seconds
+        if pid:
+            sys.exit(f"the tests fail without a mutant:\n{(slot.tree / 'log').read_text()}")
+        time.sleep(0.01)
+    os.killpg(slot.pid, signal.SIGKILL)
+    os.waitpid(slot.pid, 0)
+    sys.exit(f"the tests do not end within {LONGEST} s without a mutant")
 
 
 def run(mutants: Sequence[Mutant], tests: Sequence[str], jobs: int) -> list[Outcome]:
