@@ -289,6 +289,13 @@ async def test_a_stubborn_cancel_does_not_hold_up_kill() -> None:
     assert (found.ending, found.settled_at) == (Ending.KILLED, 6)
 
 
+async def test_a_stubborn_cancel_that_never_said_sent_does_not_hold_up_kill() -> None:
+    backend = Recorder(cancel=Act(sent=False, stubborn=50), kill=ending(takes=1))
+    found = await stopped(backend)
+    assert backend.at("kill") == [5]
+    assert (found.ending, found.settled_at) == (Ending.KILLED, 6)
+
+
 async def test_a_stubborn_cancel_does_not_hold_up_kill_of_a_follow_that_raised() -> None:
     backend = Recorder(cancel=Act(stubborn=50), kill=Act())
     backend.follow = Act(takes=2, raises=BackendLost("broken"))
@@ -324,10 +331,14 @@ async def test_a_straggling_start_that_returns_a_turn_gets_one_cancel_and_one_ki
     assert trio.current_time() == 24
 
 
-async def test_the_errors_of_a_late_cancel_and_kill_never_leave_the_kernel() -> None:
+async def test_the_errors_of_a_late_cancel_and_kill_are_logged_and_never_leave_the_kernel(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     backend = Recorder(cancel=Act(raises=ValueError("one")), kill=Act(sync=ValueError("two")))
     await late_reveal(backend)
     assert backend.calls == ["start", "cancel", "kill"]
+    raised = [str(record.exc_info[1]) for record in caplog.records if record.exc_info]
+    assert raised == ["one", "two"]
 
 
 async def test_a_stubborn_late_cancel_does_not_hold_up_the_late_kill() -> None:

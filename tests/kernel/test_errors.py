@@ -442,6 +442,17 @@ async def test_a_base_exception_of_adapter_code_leaves_open_rooms(
     assert turns[0].settlement is not None
 
 
+@pytest.mark.parametrize("where", ["start", "follow"])
+async def test_a_base_exception_of_adapter_code_is_not_given_to_the_reader(where: str) -> None:
+    act = Act(takes=1, raises=SystemExit("from the adapter"))
+    backend = Recorder(start=act) if where == "start" else Recorder(follow=act)
+    with pytest.raises(SystemExit, match="from the adapter"):
+        async with open_rooms(backend) as rooms:
+            async with rooms.turn("a", "x") as turn:
+                async for _ in turn:
+                    pass
+
+
 async def test_a_base_exception_of_adapter_code_stops_every_other_turn() -> None:
     backend = Recorder(follow=Act(takes=2, raises=SystemExit(3)), cancel=ending(takes=1))
     with pytest.raises(SystemExit) as caught:
