@@ -58,7 +58,7 @@ def outcome(*, gone: bool = True, survivors: tuple[str, ...] = ()) -> Outcome:
         (Work("a", 1, 10 + NOTICE / 2), outcome(), False),
         (Work("a", 1, 10 + 2 * NOTICE), outcome(), True),
         (Work("a", 1), outcome(), True),
-        (Work("a", 11, 11.1), outcome(), True),
+        (Work("a", 10 + NOTICE / 4, 10 + NOTICE / 2), outcome(), True),
         (Work("a", 1), outcome(gone=False), True),
         (Work("a", 1, 10 + WATCH - 0.1), outcome(gone=False), False),
         (Work("a", 1, None, 42), outcome(survivors=("pid 42, sleep 60",)), False),

@@ -44,8 +44,9 @@ class Client:
 @asynccontextmanager
 async def connect(lab: Lab) -> AsyncIterator[Client]:
     port = int(lab.url.rpartition(":")[2])
-    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
-        yield Client(stream)
+    with trio.fail_after(20):
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            yield Client(stream)
 
 
 def user(text: str) -> dict[str, object]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 import trio
 
-from turnstop.lab import open_lab
+from turnstop.lab import ToolProcess, open_lab
 from turnstop.lab._processes import find_processes, mark
 
 TOKEN = uuid.uuid4().hex
@@ -54,3 +54,15 @@ async def test_tool_running_waits_for_one(shell: subprocess.Popen[bytes]) -> Non
     async with open_lab() as lab:
         with trio.fail_after(10):
             assert (await lab.tool_running(TOKEN))[0].token == TOKEN
+
+
+async def test_a_number_that_was_given_away_is_somebody_elses() -> None:
+    with subprocess.Popen(["sleep", "60"]) as other:
+        process = ToolProcess(other.pid, started=1, token=TOKEN, command="x", seen_at=0)
+        with trio.fail_after(10):
+            await process.watch()
+        assert process.gone_at is not None
+        process.kill()
+        with pytest.raises(subprocess.TimeoutExpired):
+            other.wait(0.05)
+        other.kill()
