@@ -209,16 +209,13 @@ class Gate:
                 if self._over:
                     error = self.take_error()
                     raise StopAsyncIteration if error is None else error
-                await self._park()
+                self._parked = self.reader
+                raise_cancel = await trio.lowlevel.wait_task_rescheduled(self._abort)
+                if raise_cancel is not None:
+                    raise_cancel()
             return self._pop(self._waiting)
         finally:
             self._reading = False
-
-    async def _park(self) -> None:
-        self._parked = self.reader
-        raise_cancel = await trio.lowlevel.wait_task_rescheduled(self._abort)
-        if raise_cancel is not None:
-            raise_cancel()
 
     def _abort(self, raise_cancel: RaiseCancelT) -> trio.lowlevel.Abort:
         # The reader raises it in its own step. Had Trio to raise and catch it in this one, that

@@ -33,6 +33,7 @@ next in the queue, in that same step.
 from __future__ import annotations
 
 import math
+from collections.abc import Coroutine
 from types import TracebackType
 from typing import Self, final
 
@@ -155,8 +156,8 @@ class Turn(metaclass=OnlyMadeByUs):
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Event:
-        return await self._gate.next()
+    def __anext__(self) -> Coroutine[object, object, Event]:
+        return self._gate.next()
 
     # The face.
 
