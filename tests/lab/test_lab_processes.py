@@ -56,13 +56,20 @@ async def test_tool_running_waits_for_one(shell: subprocess.Popen[bytes]) -> Non
             assert (await lab.tool_running(TOKEN))[0].token == TOKEN
 
 
-async def test_a_number_that_was_given_away_is_somebody_elses() -> None:
-    with subprocess.Popen(["sleep", "60"]) as other:
-        process = ToolProcess(other.pid, started=1, token=TOKEN, command="x", seen_at=0)
-        with trio.fail_after(10):
-            await process.watch()
-        assert process.gone_at is not None
+@pytest.fixture
+def other() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        yield process
         process.kill()
-        with pytest.raises(subprocess.TimeoutExpired):
-            other.wait(0.05)
-        other.kill()
+
+
+async def test_a_number_that_was_given_away_is_somebody_elses(
+    other: subprocess.Popen[bytes],
+) -> None:
+    process = ToolProcess(other.pid, started=1, token=TOKEN, command="x", seen_at=0)
+    with trio.fail_after(10):
+        await process.watch()
+    assert process.gone_at is not None
+    process.kill()
+    with pytest.raises(subprocess.TimeoutExpired):
+        other.wait(0.05)
