@@ -162,6 +162,21 @@ async def test_follow_raises_after_kill_returned() -> None:
     assert (found.ending, found.proof, found.settled_at) == (Ending.KILLED, Proof.PROCESS, 5.5)
 
 
+async def test_a_local_process_that_ended_because_it_was_killed_is_killed() -> None:
+    gone = BackendLost("exited", gone=True)
+    backend = Recorder(cancel=hang(), kill=Act(takes=0.5, ends=gone))
+    found = await stopped(backend)
+    assert (found.ending, found.proof, found.gone) == (Ending.KILLED, Proof.PROCESS, True)
+    assert (found.settled_at, found.ended_at, found.errors) == (5.5, 5.5, (gone,))
+
+
+async def test_a_local_process_that_ended_while_it_started_is_stopped() -> None:
+    gone = BackendLost("exited", gone=True)
+    found = await stopped(Recorder(start=Act(takes=2, raises=gone)))
+    assert (found.ending, found.proof, found.gone) == (Ending.STOPPED, Proof.PROCESS, True)
+    assert (found.settled_at, found.errors) == (2, (gone,))
+
+
 async def test_start_that_raises_has_nothing_to_call_and_settles_at_once() -> None:
     backend = Recorder(start=Act(takes=2, raises=BackendLost("no answer")), kill=Act())
     found = await stopped(backend)

@@ -417,6 +417,30 @@ async def test_an_apps_shutdown_tells_the_backends_before_any_body_unwinds() -> 
         assert turn.settlement.request.kind == "closing"
 
 
+@pytest.mark.parametrize("repeat", range(3))
+async def test_the_watcher_stops_in_the_step_in_which_its_cancellation_arrives(repeat: int) -> None:
+    counter = Passes()
+    trio.lowlevel.add_instrument(counter)
+    found: list[int] = []
+    backend = Recorder(cancel=ending(notify=lambda: found.append(counter.count)))
+    app = trio.CancelScope()
+
+    async def shielded() -> None:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(10)
+
+    with app:
+        async with open_rooms(backend) as rooms, trio.open_nursery() as nursery:
+            for room in "abc":
+                nursery.start_soon(lambda room=room: occupy(rooms.turn(room, "x"), inside=shielded))
+            await trio.sleep(1)
+            now = counter.count
+            app.cancel()
+            await trio.sleep_forever()
+    # The watcher is woken in the next pass, and cancel is called in the one after.
+    assert found == [now + 2] * 3
+
+
 async def test_the_watcher_stops_what_waits_and_what_shields_itself_whole() -> None:
     backend = Recorder()
     app = trio.CancelScope()
