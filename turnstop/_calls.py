@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import trio
@@ -14,7 +14,6 @@ from trio.lowlevel import disable_ki_protection, enable_ki_protection
 logger = logging.getLogger("turnstop")
 
 Result = TypeVar("Result")
-Spawn: TypeAlias = Callable[[Callable[[], Awaitable[object]], str], None]
 
 
 @disable_ki_protection
@@ -89,33 +88,49 @@ class Reaping:
                 self.survivors = tuple(map(str, left))
 
 
-async def stop_late(remote: Any, within: float, spawn: Spawn) -> None:
-    """Cancel and kill a remote turn that was revealed after its settlement.
+@attrs.define(eq=False)
+class Late:
+    """A remote turn that was revealed after its settlement: told and killed, for decency's sake.
 
-    Args:
+    Attributes:
+        turn_id: whose it is.
         remote: the remote turn.
         within: the bound of each of the two calls, in seconds.
+        stragglers: where a call is named that outlives its bound.
         spawn: starts a kernel task of this turn: a call that refuses to end holds up nothing.
-
-    **Cancellation:** does not reach it; it is bounded.
     """
-    for call, args in ((Call("cancel"), (_nobody_listens,)), (Call("kill"), ())):
-        if hasattr(remote, call.name):
-            back = trio.Event()
-            spawn(partial(_attempt_late, remote, call, args, back), f"turnstop late {call.name}")
-            with trio.move_on_after(within, shield=True):
-                await back.wait()
-            call.give_up()
 
+    turn_id: str
+    remote: Any
+    within: float
+    stragglers: dict[Call, str]
+    spawn: Callable[[Callable[[], Awaitable[object]], str], None]
 
-@enable_ki_protection
-async def _attempt_late(remote: Any, call: Call, args: tuple[Any, ...], back: trio.Event) -> None:
-    try:
-        await call.make(getattr(remote, call.name), *args)
-    except Exception:
-        logger.exception("%s() of a turn that was revealed too late failed", call.name)
-    finally:
-        back.set()
+    async def stop(self) -> None:
+        """Cancel it, then kill it.
+
+        **Cancellation:** does not reach it; it is bounded.
+        """
+        for call, args in ((Call("cancel"), (_nobody_listens,)), (Call("kill"), ())):
+            if hasattr(self.remote, call.name):
+                back = trio.Event()
+                attempt = partial(self._attempt, call, args, back)
+                self.spawn(attempt, f"turnstop late {call.name}")
+                with trio.move_on_after(self.within, shield=True):
+                    await back.wait()
+                if not call.over:
+                    call.give_up()
+                    self.stragglers[call] = self.turn_id
+
+    @enable_ki_protection
+    async def _attempt(self, call: Call, args: tuple[Any, ...], back: trio.Event) -> None:
+        try:
+            await call.make(getattr(self.remote, call.name), *args)
+        except Exception:
+            logger.exception("late %s() of turn %s failed", call.name, self.turn_id)
+        finally:
+            self.stragglers.pop(call, None)
+            back.set()
 
 
 def _nobody_listens() -> None:

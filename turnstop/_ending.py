@@ -6,7 +6,7 @@ import enum
 
 import attrs
 
-from ._errors import BackendLost, BackendRefused
+from ._errors import BackendLost, BackendMisbehaved, BackendRefused
 from .events import Usage
 
 
@@ -94,6 +94,13 @@ class Verdict:
     ending: Ending
     proof: Proof | None
     gone: bool
+
+
+def check_end(end: object) -> End:
+    """Return what `follow` returned, if it is an `End`."""
+    if not isinstance(end, End):
+        raise BackendMisbehaved(f"follow() returned {end!r}, which is no End")
+    return end
 
 
 def judge(facts: Facts) -> Verdict:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 import trio
@@ -14,12 +14,26 @@ from ._budget import StopBudget
 from ._calls import Call
 from ._errors import RoomsClosed
 from ._gate import Tally
+from ._records import StopRequest
 from ._watch import Watch
 
 
 def refuse_abort(_: object) -> Abort:
     """An abort function for a wait that neither a cancellation nor Ctrl-C may end."""
     return Abort.FAILED
+
+
+class Block(Protocol):
+    """The local half of a turn."""
+
+    def ask(self, request: StopRequest) -> object:
+        """Stop the turn, body and all."""
+
+    def halt(self) -> None:
+        """Cancel the body of a turn that failed and that nobody ever read."""
+
+    def note_settled(self) -> None:
+        """The settlement is known, in this step."""
 
 
 @attrs.define(eq=False)

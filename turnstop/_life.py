@@ -7,18 +7,18 @@ import time
 from collections.abc import Awaitable, Callable
 from contextvars import Context, copy_context
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 import trio
 from trio.lowlevel import enable_ki_protection
 
 from ._admission import Door
-from ._calls import Call, Reaping, stop_late, unprotected
-from ._ending import End, Ending, Facts, How, Proof, Verdict, judge
+from ._calls import Call, Late, Reaping, unprotected
+from ._ending import End, Ending, Facts, How, Proof, Verdict, check_end, judge
 from ._errors import BackendError, BackendLost, BackendMisbehaved
 from ._gate import Gate
-from ._house import House
+from ._house import Block, House
 from ._records import Settlement, StopRequest
 from .abc import Request, current_turn
 
@@ -27,19 +27,6 @@ logger = logging.getLogger("turnstop")
 # A cancelled call that unwinds at once is gone within a few passes of the scheduler, in which no
 # time goes by; what is still there then is named as a survivor.
 PASSES = 10
-
-
-class Block(Protocol):
-    """The local half of a turn."""
-
-    def ask(self, request: StopRequest) -> object:
-        """Stop the turn, body and all."""
-
-    def halt(self) -> None:
-        """Cancel the body of a turn that failed and that nobody ever read."""
-
-    def note_settled(self) -> None:
-        """The settlement is known, in this step."""
 
 
 @attrs.define(eq=False)
@@ -119,11 +106,11 @@ class Life:
         if not hasattr(remote, "follow"):
             raise BackendMisbehaved(f"start() returned {remote!r}, which is no remote turn")
         assert self.door is not None
-        # Known before anything of it is looked at: what goes wrong from here on is told to it.
+        # Whatever goes wrong from here on, it is known, and told to stop.
         self._remote, self._life.name = remote, "follow"
-        self.door.session, self.door.previous = remote.session, None
         if self.since is not None:
             self._spawn(self._do_cancel, "turnstop cancel")
+        self.door.session, self.door.previous = remote.session, None
 
     def _note_sent(self) -> None:
         if self._sent_at is None:
@@ -247,7 +234,7 @@ class Life:
                     late = remote
                 else:
                     self._reveal(remote)
-                    end = _checked(await unprotected(remote.follow, self.gate))
+                    end = check_end(await unprotected(remote.follow, self.gate))
         except Exception as raised:
             error = raised
         except BaseException as raised:
@@ -258,7 +245,8 @@ class Life:
             if late is None:
                 self.house.stragglers.pop(self._life, None)
         if late is not None:
-            await stop_late(late, self.house.budget.kill_within, self._spawn)
+            within, stragglers = self.house.budget.kill_within, self.house.stragglers
+            await Late(self.turn_id, late, within, stragglers, self._spawn).stop()
             self.house.stragglers.pop(self._life, None)
         await self._see_out()
 
@@ -400,9 +388,3 @@ class Life:
     def _spawn(self, fn: Callable[[], Awaitable[object]], name: str) -> None:
         assert self._context is not None
         self._context.run(self.house.start_soon, fn, name=name)
-
-
-def _checked(end: object) -> End:
-    if not isinstance(end, End):
-        raise BackendMisbehaved(f"follow() returned {end!r}, which is no End")
-    return end
