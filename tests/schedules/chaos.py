@@ -76,6 +76,8 @@ class Chaos:
         world, room = self.program.world, self.r.choice(ROOMS)
         until = trio.current_time() + self.r.moment(2.0) if self.r.random() < 0.3 else NEVER
         world.say("chaos", f"retires {room}")
+        if world.closing > trio.current_time():
+            self.program.note_retired(room)
         with trio.CancelScope(deadline=until) as scope:
             try:
                 await self.program.rooms.retire(room)

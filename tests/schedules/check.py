@@ -197,7 +197,8 @@ def check_reader(v: View) -> Generator[str]:
     counted = not record.merged and record.outcome_at <= s.settled_at
     if counted and heard + s.dropped != record.emitted:
         yield f"{heard} heard, {s.dropped} dropped, {record.emitted} emitted"
-    left_alone = s.request is None and record.stopped == NEVER and not record.cancelled
+    stopped = min(record.stopped, v.closing) <= record.read_until
+    left_alone = not (stopped or s.request or record.cancelled)
     if record.to_end and left_alone and heard != record.emitted:
         yield f"{heard} heard to the end, {record.emitted} emitted"
     due = record.outcome_at if s.request is None else s.settled_at

@@ -56,6 +56,12 @@ class Program:
             if record.turn.state in ("live", "waiting", "new"):
                 self.world.blame(turn_id, f"{record.turn.state} after a stop")
 
+    def note_retired(self, room: str) -> None:
+        """A retirement, which gives no receipt, stops every turn of the room in this step."""
+        for record in self.world.records.values():
+            if record.turn.room == room and record.queued < NEVER and record.left == NEVER:
+                record.stopped = min(record.stopped, trio.current_time())
+
     def check_all_told(self, rooms: tuple[str, ...], receipt: StopReceipt) -> None:
         """A stop of a room reaches each turn whose entering has begun and that is not over."""
         for record in self.world.records.values():
@@ -91,8 +97,7 @@ class Program:
         """The body ends; its block has not left."""
         self.world.say(record.turn.turn_id, "leaves its body")
         record.body_left = trio.current_time()
-        if self.inside.get(record.turn.room) is record:
-            del self.inside[record.turn.room]
+        self.inside.pop(record.turn.room, None)
 
 
 @attrs.define(eq=False)

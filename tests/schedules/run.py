@@ -115,5 +115,8 @@ def main() -> int:
 
 if __name__ == "__main__":
     status = main()
-    sys.stdout.flush()
-    os._exit(status)  # a stuck run's coroutines would be heard of at the interpreter's exit
+    if status:
+        # A stuck run's coroutines would be heard of at the interpreter's own exit.
+        sys.stdout.flush()
+        os._exit(status)
+    sys.exit(status)
