@@ -204,6 +204,7 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--seed", type=int, default=0)
     add("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     add("--tests", nargs="+", default=["tests/kernel"], help="what pytest is given")
+    add("--pytest", action="append", default=[], metavar="ARG", help="one more, as --pytest=-k")
     add("--details", type=Path, metavar="FILE", help="which test caught which mutant, as JSON")
     add("--list", action="store_true", help="print the mutants and run nothing")
     return parser.parse_args(arguments)
@@ -256,7 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for mutant in mutants:
             print(f"{mutant.module}:{mutant.line} {mutant.function}: {mutant.change}")
         return 0
-    outcomes = run(mutants, options.tests, options.jobs)
+    outcomes = run(mutants, [*options.tests, *options.pytest], options.jobs)
     if options.details:
         write_details(options.details, outcomes)
     found, good = report(outcomes, whole=not options.module and options.sample is None)
