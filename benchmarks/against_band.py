@@ -21,6 +21,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from turnstop.cli.band import BandAbsent, find_band_python
 
@@ -60,11 +61,11 @@ class Side:
         found = self._read()
         return found if isinstance(found, list) else [found]
 
-    def _read(self):
+    def _read(self) -> Any:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            raise SystemExit(f"{self.process.args} ended: see above")
+            raise SystemExit(f"{self.process.args!r} ended: see above")
         return json.loads(line)
 
 
