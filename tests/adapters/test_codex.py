@@ -379,7 +379,20 @@ async def test_a_start_without_a_name_is_misbehaviour() -> None:
             await backend.start(request())
 
 
-async def test_an_early_interrupt_is_repeated_until_codex_takes_it(
+async def test_an_interrupt_waits_for_the_turn_to_begin(autojump_clock: MockClock) -> None:
+    async with codex() as (backend, server), trio.open_nursery() as nursery:
+        server.begins_after = None
+        turn = await backend.start(request())
+        nursery.start_soon(turn.cancel, lambda: None)
+        nursery.start_soon(follow, turn)
+        await trio.sleep(0.03)
+        assert server.params("turn/interrupt") == []
+        await server.begin("T1", "U1")
+        await wait_all_tasks_blocked()
+        assert server.params("turn/interrupt") == [{"threadId": "T1", "turnId": "U1"}]
+
+
+async def test_an_interrupt_that_came_too_early_is_repeated_until_codex_takes_it(
     autojump_clock: MockClock,
 ) -> None:
     async with codex() as (backend, server):
@@ -388,8 +401,8 @@ async def test_an_early_interrupt_is_repeated_until_codex_takes_it(
         sent: list[float] = []
         async with trio.open_nursery() as nursery:
             nursery.start_soon(turn.cancel, lambda: sent.append(trio.current_time()))
-            await trio.sleep(0.3)
-            await server.begin("T1", "U1")
+            await trio.sleep(0.3)  # no sign comes: it is tried all the same
+            server.started.add("U1")
             assert (await follow(turn)).how is How.CANCELLED
         told = server.params("turn/interrupt")
         assert len(told) > 2
@@ -493,7 +506,6 @@ async def test_the_usage_is_the_turns_and_not_the_threads() -> None:
 async def test_the_usage_that_an_interrupt_repeats_is_not_counted() -> None:
     async with codex() as (backend, server):
         turn = await backend.start(request())
-        server.deaf = True
         with trio.CancelScope() as scope:
             scope.cancel()
             await turn.cancel(lambda: None)

@@ -201,7 +201,7 @@ async def test_a_second_rooms_turn_and_command_go_on(tmp_path: Path) -> None:
             await trio.sleep_forever()
         assert ended(turn) == STOPPED
         assert world.lab.processes(token) == []
-        assert world.lab.processes(other_token)
+        await until(lambda: world.lab.processes(other_token))
         assert world.rooms.statistics().live == 1
         world.rooms.stop("b")
 
@@ -221,7 +221,7 @@ async def test_a_command_of_an_earlier_turn_goes_on(tmp_path: Path) -> None:
                 await trio.sleep_forever()
             assert ended(turn) == STOPPED
             assert world.lab.processes(token) == []
-            assert world.lab.processes(kept)
+            await until(lambda: world.lab.processes(kept))
         finally:
             while left := world.lab.processes(kept):
                 for process in left:

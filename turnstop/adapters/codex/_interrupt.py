@@ -8,29 +8,34 @@ import trio
 
 from ..._errors import BackendMisbehaved
 from ...transports.jsonrpc import Connection, RpcError
+from ...transports.pace import wait_at_most
 
 _TOO_EARLY = ("no active turn", "expected active turn")
-_FIRST_PAUSE = 0.005
-_LONGEST_PAUSE = 0.05
+_SIGN_WITHIN = 0.05
+_PAUSE = 0.01
 
 
 async def interrupt(
     rpc: Connection,
     thread: str,
     turn: str,
+    begun: trio.Event,
     sent: Callable[[], None],
     *,
     tries: int | None = None,
 ) -> None:
-    """Interrupt a turn by its own id; codex refuses until it has really begun it.
+    """Interrupt a turn; codex refuses until it has really begun it.
 
+    `begun` is set when codex has said so. An interrupt before that is only a waste, and in the
+    way of codex; but a sign that stays out must not hold the stop, so it is tried all the same.
     At most one interrupt is ever accepted: codex 0.163 never answers a second one.
 
     **Cancellation:** an interrupt that has left may still be taken.
     """
     params = {"threadId": thread, "turnId": turn}
-    pause = _FIRST_PAUSE
     while tries is None or tries > 0:
+        if not begun.is_set():
+            await wait_at_most(begun, _SIGN_WITHIN)
         try:
             await rpc.call("turn/interrupt", params, sent=sent)
             return
@@ -39,8 +44,7 @@ async def interrupt(
                 raise BackendMisbehaved(f"codex refused the interrupt: {error}") from error
         sent = _already_sent
         tries = None if tries is None else tries - 1
-        await trio.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
+        await trio.sleep(_PAUSE)
 
 
 def _already_sent() -> None:

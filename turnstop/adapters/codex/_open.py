@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, final
 
 import attrs
+import trio
 
 from ..._errors import BackendMisbehaved, BackendRefused
 from ...abc import Backend, RemoteTurn, Request
@@ -113,7 +114,8 @@ class _Backend:
         return thread
 
     async def _undo_turn(self, rpc: Connection, thread: str, result: object) -> None:
-        await interrupt(rpc, thread, _named(result, "turn"), lambda: None, tries=_UNDO_TRIES)
+        turn = _named(result, "turn")
+        await interrupt(rpc, thread, turn, trio.Event(), lambda: None, tries=_UNDO_TRIES)
 
     async def _undo_thread(self, rpc: Connection, result: object) -> None:
         await rpc.call("thread/unsubscribe", {"threadId": _named(result, "thread")})

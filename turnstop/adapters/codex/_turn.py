@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, final
 
+import trio
+
 from ..._errors import BackendMisbehaved, Silenced
 from ...abc import Emit, End, How
 from ...transports.jsonrpc import Connection, Incoming, Topic
@@ -37,6 +39,7 @@ class CodexTurn:
         self._agents = Agents(rpc, thread, turn)
         self._commands = Commands(rpc, thread, began, self._agents.threads)
         self._translator = Translator()
+        self._begun = trio.Event()
 
     def __repr__(self) -> str:
         return f"<CodexTurn {self._turn} of thread {self.session}>"
@@ -82,6 +85,8 @@ class CodexTurn:
                 self._topic.also(thread)
 
     def _tell(self, emit: Emit, incoming: Incoming) -> None:
+        if incoming.method == "turn/started":
+            self._begun.set()
         for event in self._translator.translate(incoming):
             emit(event)
 
@@ -112,7 +117,7 @@ class CodexTurn:
     async def cancel(self, sent: Callable[[], None]) -> None:
         """Interrupt the turn: again and again, until codex takes it."""
         self._translator.stopped = True
-        await interrupt(self._rpc, self.session, self._turn, sent)
+        await interrupt(self._rpc, self.session, self._turn, self._begun, sent)
 
     async def leftovers(self) -> list[SubAgent | ShellCommand]:
         """The sub-agents that still work for this turn, and its shell commands that still run."""
