@@ -203,10 +203,10 @@ class Gate:
             # The checkpoint comes first: an event that is taken is an event that is heard.
             if self._waiting:
                 await trio.lowlevel.checkpoint()
-            elif self._over:
-                await trio.lowlevel.checkpoint_if_cancelled()
             while not self._waiting:
                 if self._over:
+                    # To a reader that a stop has cancelled, this is no normal end.
+                    await trio.lowlevel.checkpoint_if_cancelled()
                     error = self.take_error()
                     raise StopAsyncIteration if error is None else error
                 self._parked = self.reader
