@@ -170,7 +170,7 @@ def verdict(made: dict) -> str:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="The kernel beside the asyncio peer's.")
     parser.add_argument("--json", metavar="FILE", help="write the rows there; - is stdout")
-    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--rounds", type=int, help="how often to alternate: 40, or 2 if small")
     parser.add_argument("--small", action="store_true", help="a smoke run: no figures to quote")
     parser.add_argument("--band-python", metavar="PATH", help="a python that has band-sdk")
     return parser.parse_args()
@@ -178,7 +178,7 @@ def parse() -> argparse.Namespace:
 
 def main() -> None:
     args = parse()
-    rounds, sizes = (2, SMALL) if args.small else (args.rounds, SIZES)
+    rounds, sizes = (args.rounds or 2, SMALL) if args.small else (args.rounds or 40, SIZES)
     try:
         python = find_band_python(args.band_python)
     except BandAbsent as absent:
