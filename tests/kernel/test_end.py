@@ -308,3 +308,5 @@ async def test_an_end_exactly_at_the_bound_settles_once(limit: float) -> None:
     found = await stopped(backend, observers=[seen.append])
     assert seen == [found]
     assert found.settled_at == limit + 1
+    # Whoever of the two is first, nothing is told to a turn that has ended.
+    assert backend.at("kill") == ([] if limit == 4 else [5])
