@@ -136,8 +136,8 @@ async def test_canceled_and_no_end_of_the_stream_is_unconfirmed(autojump_clock: 
         rooms.stop("a")
         await agent.called("CancelTask")
         stream.say(moved("canceled"))
-    assert turn.settlement.ending is Ending.UNCONFIRMED
-    assert not turn.settlement.gone
+    assert (turn.settlement.ending, turn.settlement.proof) == (Ending.UNCONFIRMED, None)
+    assert turn.settlement.settled_at - turn.settlement.asked_at >= BUDGET.cancel_within
 
 
 async def test_a_stop_after_the_end_tells_the_agent_nothing(autojump_clock: MockClock) -> None:
@@ -573,8 +573,9 @@ async def test_garbage_after_the_reveal_is_cancelled_before_the_room_opens(
 
         async def babble() -> None:
             stream = await agent.stream()
-            stream.say({"task": task("working")})
-            stream.say_raw("data: lorem ipsum\n\n")
+            # In one piece: nobody hears of the task before the garbage is there as well.
+            shown = json.dumps({"result": {"task": task("working")}})
+            stream.say_raw(f"data: {shown}\n\ndata: lorem ipsum\n\n")
             stream.say(moved("completed"))
 
         nursery.start_soon(babble)
