@@ -16,6 +16,7 @@ import trio
 import trio.lowlevel
 from click.testing import CliRunner, Result
 
+from turnstop import BackendError
 from turnstop.abc import Emit, End, How, RemoteTurn, Request
 from turnstop.cli.bench import command, trials
 from turnstop.cli.bench.local import LocalBench, LocalTarget
@@ -161,6 +162,28 @@ def test_a_lost_stop_is_exit_status_1_and_named(monkeypatch: pytest.MonkeyPatch)
     assert found["rows"][0]["lost"] == 2
     assert found["rows"][0]["endings"] == {"STOPPED": 2}
     assert "a stubborn step" in found["losses"][0]
+
+
+class Spoilt(LocalTarget):
+    """After its first turn, it fails every turn that nobody stops."""
+
+    async def agent(self, work: Any) -> None:
+        if work.content != "t1" and self._asked[str(work.content)].word == "answer":
+            raise BackendError("spoilt")
+        await super().agent(work)
+
+
+class SpoiltBench(LocalBench):
+    @asynccontextmanager
+    async def open_target(self) -> AsyncIterator[Target]:
+        yield Spoilt()
+
+
+def test_a_session_that_does_not_answer_any_more_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "benches", lambda *_: {"local": SpoiltBench()})
+    result = bench("--moment", "running", "-n", "1", "--json")
+    assert result.exit_code == 1
+    assert "the next turn ended as FAILED" in json.loads(result.stdout)["losses"][0]
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,13 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-import h11
 import trio
+
+try:
+    import h11
+except ImportError:
+    install = "python -m pip install 'turnstop[lab]'"
+    raise ImportError(f"turnstop.lab needs h11: {install}") from None
 
 from .._service import open_service
 from .._unwrap import open_private_nursery

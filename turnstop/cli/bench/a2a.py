@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal["streaming", "polling", "plain", "swallow"]
 
 _MOMENTS: tuple[Moment, ...] = ("starting", "running", "finishing")
-_NEEDED = ("a2a", "httpx", "uvicorn", "starlette", "sse_starlette")
+_NEEDED = ("h11", "a2a", "httpx", "uvicorn", "starlette", "sse_starlette")
 # The agent is told beforehand when to come to its end; a stop then falls around it.
 _ENDS_AFTER = 0.1
 _EARLY = 0.005

@@ -36,7 +36,8 @@ class Sample:
         pair: samples of different runners with one number were taken one after the other.
         admitted_at: when the session's next turn was let in.
         gone_at: when its last work was seen to end, where any was seen after the asking.
-        lost: what was seen of its work when it should have been gone.
+        lost: what was seen of its work when it should have been gone, or of its session when it
+            should have answered.
     """
 
     runner: RunnerName
@@ -117,14 +118,14 @@ class Trials:
         """Look for the turn's work until it may be judged, then free the room."""
         outcome = sample.outcome
         async with open_private_nursery() as nursery:
-            nursery.start_soon(_settled_within, following, _NEXT_WITHIN)
+            nursery.start_soon(_watch_next, sample, following)
             while (left := outcome.settled_at + WATCH - trio.current_time()) > 0:
                 self._target.work(token)
                 await trio.sleep(min(_LOOK_EVERY, left))
         # Asked again: the peer's turn may be seen to end after the peer calls it settled.
         outcome = sample.outcome = await run.settled()
         work = self._target.work(token)
-        sample.lost = tuple(_lost(outcome, work))
+        sample.lost += tuple(_lost(outcome, work))
         ends = [math.inf if one.ended_at is None else one.ended_at for one in work]
         last = max(ends, default=-math.inf)
         if outcome.asked_at is not None and outcome.asked_at <= last < math.inf:
@@ -147,9 +148,15 @@ def _lost(outcome: Outcome, work: Sequence[Work]) -> list[str]:
     ]
 
 
-async def _settled_within(run: Run, seconds: float) -> None:
-    with trio.move_on_after(seconds):
-        await run.settled()
+async def _watch_next(sample: Sample, following: Run) -> None:
+    """A session that cannot be used any more is lost, too."""
+    outcome = None
+    with trio.move_on_after(_NEXT_WITHIN):
+        outcome = await following.settled()
+    if outcome is None:
+        sample.lost += (f"the next turn not ended within {_NEXT_WITHIN:.0f} s",)
+    elif outcome.ending != Ending.FINISHED.name:
+        sample.lost += (f"the next turn ended as {outcome.ending}",)
 
 
 @contextmanager
