@@ -327,8 +327,40 @@ async def test_the_next_turn_continues_the_thread() -> None:
         first = await backend.start(request())
         await server.complete("U1", "completed")
         await follow(first)
-        assert (await backend.start(request(session="T1"))).session == "T1"
-        assert server.methods() == ["thread/start", "turn/start", "thread/read", "turn/start"]
+        # Its end was seen: codex need not be asked whether it is idle.
+        assert (await backend.start(request(session=first.session))).session == "T1"
+        assert server.methods() == ["thread/start", "turn/start", "turn/start"]
+
+
+@pytest.mark.parametrize("agents", [False, True])
+async def test_a_thread_that_may_be_busy_is_looked_at(agents: bool) -> None:
+    async with codex() as (backend, server):
+        first = await backend.start(request())
+        if agents:
+            await spawn(server, "T1", "U1", "A1")
+            await server.complete("U1", "completed")
+            await follow(first)
+            # Once a thread has had a sub-agent, it may be woken by it at any time.
+            second = await backend.start(request(session=first.session))
+            await server.complete("U2", "completed")
+            await follow(second)
+            await backend.start(request(session=second.session))
+            assert server.methods().count("thread/read") == 2
+        else:
+            await server.complete("U1", "completed")
+            await wait_all_tasks_blocked()
+            await backend.start(request(session=first.session))
+            assert server.methods().count("thread/read") == 1
+
+
+async def test_a_thread_is_looked_at_after_a_restart() -> None:
+    async with codex() as (backend, server), codex() as (restarted, fresh_server):
+        turn = await backend.start(request())
+        await server.complete("U1", "completed")
+        await follow(turn)
+        fresh_server.on_disk.add("T1")
+        await restarted.start(request(session=turn.session))
+        assert fresh_server.methods() == ["thread/read", "thread/resume", "turn/start"]
 
 
 async def test_a_thread_that_is_not_loaded_is_resumed_with_the_settings() -> None:
@@ -349,7 +381,9 @@ async def test_a_thread_that_is_no_more_is_refused_with_the_way_out() -> None:
 
 async def test_a_busy_thread_is_refused_and_never_steered() -> None:
     async with codex() as (backend, server):
-        await backend.start(request())
+        busy = await backend.start(request())
+        with pytest.raises(BackendRefused, match="busy"):
+            await backend.start(request(session=busy.session))
         with pytest.raises(BackendRefused, match="busy"):
             await backend.start(request(session="T1"))
         assert len(server.params("turn/start")) == 1

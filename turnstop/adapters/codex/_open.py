@@ -20,6 +20,7 @@ from ...transports.proctable import ticks_now
 from ...transports.restart import Restarting, open_restarting
 from ._asks import decline
 from ._interrupt import interrupt
+from ._session import CodexSession, is_idle, may_have_agents
 from ._turn import CodexContent, CodexTurn
 
 _INSTALL = "python -m pip install openai-codex-cli-bin==0.163.0"
@@ -61,13 +62,16 @@ class _Backend:
         rpc = (await self._codex.get()).rpc
         fresh = request.session is None or request.previous is not None
         try:
-            thread = await (self._begin(rpc) if fresh else self._continue(rpc, request.session))
+            if fresh:
+                session = CodexSession(await self._begin(rpc), None, agents=False)
+            else:
+                session = await self._continue(rpc, request.session)
             began = ticks_now()
-            topic = rpc.subscribe(thread)
-            turn = await self._start(rpc, topic, thread, request.content)
+            topic = rpc.subscribe(session)
+            turn = await self._start(rpc, topic, session, request.content)
         except RpcError as error:
             raise BackendRefused(f"codex did not start the turn: {error}") from error
-        return CodexTurn(rpc, topic, thread, turn, began)
+        return CodexTurn(rpc, topic, session, turn, began)
 
     async def _start(
         self, rpc: Connection, topic: Topic, thread: str, content: CodexContent
@@ -93,9 +97,12 @@ class _Backend:
         result = await rpc.call_within(_PATIENCE, "thread/start", params, late=undo)
         return _named(result, "thread")
 
-    async def _continue(self, rpc: Connection, session: object) -> str:
+    async def _continue(self, rpc: Connection, session: object) -> CodexSession:
         """Make sure that the thread is there and idle: codex would steer a busy one."""
         thread = str(session)
+        kept = CodexSession(thread, None, agents=may_have_agents(session))
+        if is_idle(session, rpc):
+            return kept
         status = await _status(rpc, thread)
         if status == "active":
             raise BackendRefused(
@@ -111,7 +118,7 @@ class _Backend:
                     f"codex cannot resume the room's thread: {error}; "
                     "retire the room to begin a new conversation"
                 ) from error
-        return thread
+        return kept
 
     async def _undo_turn(self, rpc: Connection, thread: str, result: object) -> None:
         turn = _named(result, "turn")

@@ -16,6 +16,7 @@ from ._asks import cancelled, decline, to_answer, to_ask
 from ._commands import Commands, ShellCommand
 from ._events import Translator
 from ._interrupt import interrupt
+from ._session import CodexSession
 
 CodexContent: TypeAlias = str | Sequence[Mapping[str, Any]]
 """What a turn of codex may be asked: a text, or codex's own list of input items."""
@@ -28,11 +29,14 @@ class CodexTurn:
     """A turn that codex has named.
 
     Attributes:
-        session: the id of the thread.
+        session: the thread; it is known to be idle once the turn was seen to complete.
     """
 
-    def __init__(self, rpc: Connection, topic: Topic, thread: str, turn: str, began: int) -> None:
-        self.session = thread
+    def __init__(
+        self, rpc: Connection, topic: Topic, session: CodexSession, turn: str, began: int
+    ) -> None:
+        thread = str(session)
+        self.session = session
         self._rpc = rpc
         self._topic = topic
         self._turn = turn
@@ -108,6 +112,8 @@ class CodexTurn:
         start(incoming, serve)
 
     def _end(self, incoming: Incoming) -> End:
+        agents = self.session.agents or bool(self._agents.threads)
+        self.session = CodexSession(self.session, self._rpc, agents=agents)
         turn = incoming.params["turn"]
         how = _HOW.get(turn.get("status"))
         if how is None:
