@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import tempfile
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ...lab import Lab
 
 _PROMPTS = {None: "answer", "starting": "park", "running": "park", "finishing": "park"}
+_WITHOUT_TOOL = tuple(moment for moment in MOMENTS if moment != "tool")
 _TOOL = "tool park $ sleep 60"
 # codex itself kills a command that it stops in its first instants, and none that it stops later.
 _TOOL_SETTLES = 0.3
@@ -83,7 +85,8 @@ class CodexBench:
     """codex, from a path, from PATH, or from the extra `bench`."""
 
     name = "codex"
-    moments: tuple[Moment, ...] = MOMENTS
+    # Shell commands are found in /proc.
+    moments: tuple[Moment, ...] = MOMENTS if os.path.isdir("/proc/self") else _WITHOUT_TOOL
     runners: tuple[RunnerName, ...] = ("turnstop", "raw", "band")
 
     def __init__(self, path: str | None = None, band_python: str | None = None) -> None:
