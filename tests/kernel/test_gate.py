@@ -96,8 +96,9 @@ async def test_what_is_unread_on_leaving_counts_as_dropped() -> None:
                 backend.remote.say(Other(str(number)))
             backend.remote.finish(COMPLETED)
             await turn.__anext__()
+            await wait_all_tasks_blocked()
+            assert turn.ending is Ending.FINISHED
             assert rooms.statistics().dropped == 0
-        assert turn.ending is Ending.FINISHED
         assert turn.settlement is not None
         assert turn.settlement.dropped == 4
         assert rooms.statistics().dropped == 4
