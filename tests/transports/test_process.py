@@ -116,6 +116,7 @@ async def test_a_child_that_still_talks_is_not_blocked_at_a_full_pipe() -> None:
 
 
 async def test_the_environment_is_laid_over_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TURNSTOP_REAL", raising=False)
     monkeypatch.setenv("TURNSTOP_KEPT", "1")
     monkeypatch.setenv("TURNSTOP_GONE", "2")
     code = "import os; print(sorted(k for k in os.environ if k[:8] == 'TURNSTOP'), flush=True)"
