@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import subprocess
 import sys
@@ -19,9 +20,12 @@ from click.testing import CliRunner, Result
 from turnstop import BackendError
 from turnstop.abc import Emit, End, How, RemoteTurn, Request
 from turnstop.cli.bench import command, trials
+from turnstop.cli.bench.figures import Row, Spread
 from turnstop.cli.bench.local import LocalBench, LocalTarget
 from turnstop.cli.bench.model import Runner, RunnerName, Target, Work
 from turnstop.cli.bench.ours import open_ours
+from turnstop.cli.bench.run import Results
+from turnstop.cli.bench.table import show
 from turnstop.cli.main import main
 
 SPREADS = {
@@ -128,6 +132,16 @@ def test_the_table_fits_100_columns_when_piped(tmp_path: Path) -> None:
     assert json.loads(file.read_text())["rows"][0]["moment"] == "running"
 
 
+def test_no_figure_is_cut_off_when_piped() -> None:
+    long = Spread(median=123456.7, p95=223456.7, max=323456.7)
+    fields = dict.fromkeys(SPREADS, long)
+    counts = {"n": 1000, "lost": 1000, "unconfirmed": 1000, "survivors": 1000, "endings": {}}
+    row = Row(backend="a2a-polling", moment="finishing", runner="raw", **counts, **fields)  # type: ignore[arg-type]
+    out = io.StringIO()
+    show(Results(rows=[row]), out)
+    assert out.getvalue().count("123457/223457/323457") == 5
+
+
 def test_a_plot_is_a_picture(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     file = tmp_path / "stops.png"
@@ -226,7 +240,9 @@ def test_a_missing_program_is_left_out_unless_it_was_named(
 
 def test_help_imports_nothing_heavy() -> None:
     script = (
-        "import sys; from turnstop.cli.main import main\n"
+        "import sys; from turnstop.cli.bench.run import Results
+from turnstop.cli.bench.table import show
+from turnstop.cli.main import main\n"
         "main(['bench', '--help'], standalone_mode=False); print(*sys.modules)"
     )
     done = subprocess.run(

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -58,8 +59,9 @@ def progress() -> Iterator[Bar]:
 
 def show(results: Results, file: TextIO) -> None:
     """Print the table of one run, for a terminal or for a file."""
-    console = Console(file=file, width=None if file.isatty() else _WIDTH, highlight=False)
-    console.print(_table(results.rows))
+    found = _table(results.rows)
+    console = Console(file=file, width=_width(found, file), highlight=False)
+    console.print(found)
     console.print(_LEGEND, style="dim")
     for one in results.ratios:
         console.print(
@@ -71,6 +73,14 @@ def show(results: Results, file: TextIO) -> None:
     where = machine()
     names = " · ".join(f"{name} {version}" for name, version in results.versions.items())
     console.print(f"{names} · {where['system']}, {where['cpus']} CPUs", style="dim")
+
+
+def _width(table: Table, file: TextIO) -> int | None:
+    """A terminal's own; where a file goes on, no figure is cut off."""
+    if file.isatty():
+        return None
+    endless = Console(file=file, width=10_000)
+    return max(_WIDTH, Measurement.get(endless, endless.options, table).maximum)
 
 
 def _table(rows: Sequence[Row]) -> Table:
