@@ -127,7 +127,15 @@ async def test_leftovers_and_sweep_share_kill_within_after_the_end() -> None:
     assert (backend.at("leftovers"), backend.at("sweep")) == ([1], [2])
     assert (backend.at("sweep left"), found.settled_at) == ([3], 3)
     assert (found.ending, found.survivors) == (Ending.STOPPED, ("sh",))
-    assert not found.clean
+    assert (found.clean, found.errors) == (False, ())
+
+
+async def test_a_cancel_that_never_answers_does_not_live_on_while_leftovers_are_swept() -> None:
+    backend = Recorder(cancel=hang(), leftovers=Act(takes=1, returns=["sh"]))
+    backend.follow = Act(takes=2, returns=CANCELLED)
+    found = await stopped(backend)
+    assert (backend.at("cancel left"), backend.at("leftovers")) == ([2], [2])
+    assert (found.ending, found.settled_at, found.acked_at) == (Ending.STOPPED, 3, None)
 
 
 async def test_leftovers_are_swept_and_the_turn_is_clean() -> None:
@@ -163,8 +171,8 @@ async def test_leftovers_that_hang_are_cancelled_and_the_bound_is_the_sum_of_thr
     found = await stopped(backend)
     assert (backend.at("leftovers"), backend.at("leftovers left")) == ([7], [9])
     assert (found.settled_at, found.ending) == (9, Ending.UNCONFIRMED)
-    # Nobody could say what is left.
-    assert found.survivors != ()
+    # Nobody could say what is left, and being cut off is no error.
+    assert (found.survivors != (), found.errors) == (True, ())
 
 
 async def test_leftovers_that_raise_end_up_in_the_errors() -> None:
@@ -329,6 +337,15 @@ async def test_a_straggling_start_that_returns_a_turn_gets_one_cancel_and_one_ki
     assert (backend.at("cancel"), backend.at("cancel left")) == ([20], [22])
     assert (backend.at("kill"), backend.at("kill left")) == ([22], [24])
     assert trio.current_time() == 24
+
+
+async def test_a_late_cancel_and_kill_have_their_time_though_the_app_is_cancelled() -> None:
+    backend = Recorder(start=Act(stubborn=20), cancel=hang(), kill=hang())
+    with trio.move_on_after(1):
+        async with open_rooms(backend, budget=BUDGET) as rooms:
+            await occupy(rooms.turn("a", "x"))
+    assert (backend.at("cancel"), backend.at("cancel left")) == ([20], [22])
+    assert (backend.at("kill"), backend.at("kill left")) == ([22], [24])
 
 
 async def test_the_errors_of_a_late_cancel_and_kill_are_logged_and_never_leave_the_kernel(

@@ -280,6 +280,7 @@ async def test_a_stop_that_finds_the_turn_over_cancels_the_body_and_sends_nothin
             await trio.lowlevel.checkpoint()
             raise AssertionError("the body goes on")
         assert (await receipt.settled()) == (turn.settlement,)
+        assert len(rooms._house.watch._first) == 0
         assert turn.settlement is not None
         assert turn.settlement.request is None
         assert turn.settlement.dropped == 1
