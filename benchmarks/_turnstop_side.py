@@ -15,7 +15,7 @@ import tracemalloc
 from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from time import perf_counter
+from time import perf_counter, thread_time
 
 import trio
 
@@ -135,10 +135,10 @@ async def stop_many(n: int, backend: Backend) -> float:
                 nursery.start_soon(own, rooms, str(room))
             await settle()
             gc.collect()
-            asked = perf_counter()
+            asked = thread_time()
             for room in range(n):
                 rooms.stop(str(room))
-        return (perf_counter() - asked) * 1e3
+        return (thread_time() - asked) * 1e3
 
 
 async def stop_many_unanswered(n: int) -> float:
@@ -176,10 +176,10 @@ async def finished_turns(n: int) -> list[float]:
 
 
 async def each(n: int, one: Callable[[], Awaitable[None]]) -> float:
-    began = perf_counter()
+    began = thread_time()
     for _ in range(n):
         await one()
-    return (perf_counter() - began) / n * 1e6
+    return (thread_time() - began) / n * 1e6
 
 
 async def nothing() -> None:

@@ -4,8 +4,10 @@
 
 Two processes, ours on Trio and band-sdk's `BackendTurns` on asyncio, are told in turns to measure
 the same thing; each keeps still while the other works. A stop is `rooms.stop(room)` here and
-`cancel(room)` with `owner.cancel()` there. The ratio is that of the medians over the rounds, with
-the 95 % interval of a bootstrap over rounds; a goal is met when the interval's upper end meets it.
+`cancel(room)` with `owner.cancel()` there. What is long and waits for nothing (many rooms, whole
+turns) is measured in processor time: on an idle machine that is the same as time, and a busy one
+does not blur it. The ratio is that of the medians over the rounds, with the 95 % interval of a
+bootstrap over rounds; a goal is met when the interval's upper end meets it.
 """
 
 from __future__ import annotations
