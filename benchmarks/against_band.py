@@ -158,6 +158,20 @@ def table(rows: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def markdown(rows: list[dict]) -> str:
+    lines = ["| figure | turnstop | band | ratio | 95 % | goal |", "|---|---|---|---|---|---|"]
+    for made in rows:
+        other = made.get("nursery", made["band"])
+        cells = [f"{made['figure']}, {made['unit']}", f"{made['turnstop']:.1f}"]
+        cells.append("" if other is None else f"{other:.1f}")
+        cells.append("" if made["ratio"] is None else f"{made['ratio']:.2f}")
+        between = "{ratio_low:.2f} to {ratio_high:.2f}"
+        cells.append("" if made["ratio"] is None else between.format(**made))
+        cells.append(verdict(made) if made["must"] else "")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def verdict(made: dict) -> str:
     if made["ratio"] is None:
         return ""
@@ -172,6 +186,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--json", metavar="FILE", help="write the rows there; - is stdout")
     parser.add_argument("--rounds", type=int, help="how often to alternate: 40, or 2 if small")
     parser.add_argument("--small", action="store_true", help="a smoke run: no figures to quote")
+    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     parser.add_argument("--band-python", metavar="PATH", help="a python that has band-sdk")
     return parser.parse_args()
 
@@ -201,7 +216,7 @@ def main() -> None:
         return
     if args.json:
         Path(args.json).write_text(json.dumps(report, indent=2) + "\n")
-    print(table(report["rows"]))
+    print((markdown if args.markdown else table)(report["rows"]))
 
 
 def machine() -> dict[str, object]:
