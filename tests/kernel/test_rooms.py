@@ -737,6 +737,25 @@ async def test_a_retire_that_is_cancelled_while_it_waits_passes_the_room_on() ->
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("who", ["retire", "app"])
+async def test_a_cancellation_during_forget_leaves_it_its_time(who: str) -> None:
+    cut: list[float] = []
+    backend = Recorder(session="s")
+    backend.forget_act = Act(takes=1.5, undo=lambda: cut.append(trio.current_time()))
+    app, caller = trio.CancelScope(), trio.CancelScope()
+    with app:
+        async with open_rooms(backend, budget=StopBudget(5, 2)) as rooms:
+            async with rooms.turn("a", "x"):
+                await wait_all_tasks_blocked()
+            with caller:
+                (app if who == "app" else caller).deadline = 1
+                await rooms.retire("a")
+            assert trio.current_time() == 1.5
+            await trio.lowlevel.checkpoint()
+    assert (backend.at("forget"), backend.at("forget left"), cut) == ([0], [1.5], [])
+    assert rooms._house.doors == {}
+
+
 async def test_retires_and_turns_that_race_leave_nothing_behind() -> None:
     async def body() -> None:
         await trio.sleep(1)
