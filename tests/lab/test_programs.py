@@ -26,13 +26,17 @@ def test_the_pinned_version_is_the_one_of_the_extra() -> None:
     assert CODEX_INSTALL.rpartition(" ")[2] in bench
 
 
-def test_a_path_that_is_given_is_not_replaced(tmp_path: Path) -> None:
+def test_a_path_that_is_given_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(MissingProgram, match="nowhere"):
         find_codex(tmp_path / "nowhere")
     program = tmp_path / "codex"
     program.write_text("#!/bin/sh\necho codex-cli 9\n")
     program.chmod(0o755)
     assert find_codex(program).path == str(program)
+    monkeypatch.chdir(tmp_path)
+    assert find_codex("./codex").path == str(program)
 
 
 async def test_a_version_is_what_the_program_says(tmp_path: Path) -> None:

@@ -71,9 +71,10 @@ def find_codex(path: str | os.PathLike[str] | None = None) -> Program:
         found = shutil.which(os.fspath(path))
         if found is None:
             raise MissingProgram(f"no program at {os.fspath(path)}; install one: {CODEX_INSTALL}")
-        return Program("codex", found)
+        # Whoever runs it may do so in another folder.
+        return Program("codex", os.path.abspath(found))
     if found := shutil.which("codex"):
-        return Program("codex", found)
+        return Program("codex", os.path.abspath(found))
     try:
         from codex_cli_bin import bundled_codex_path  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
