@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 
 from turnstop import BackendError
 from turnstop.abc import Emit, End, How, RemoteTurn, Request
-from turnstop.cli.bench import command, trials
+from turnstop.cli.bench import command, run, trials
 from turnstop.cli.bench.figures import Row, Spread
 from turnstop.cli.bench.local import LocalBench, LocalTarget
 from turnstop.cli.bench.model import Runner, RunnerName, Target, Work
@@ -176,6 +176,21 @@ def test_a_lost_stop_is_exit_status_1_and_named(monkeypatch: pytest.MonkeyPatch)
     assert found["rows"][0]["lost"] == 2
     assert found["rows"][0]["endings"] == {"STOPPED": 2}
     assert "a stubborn step" in found["losses"][0]
+
+
+class ShutBench(LocalBench):
+    @asynccontextmanager
+    async def open_runner(self, runner: RunnerName, target: Target) -> AsyncIterator[Runner]:
+        await trio.sleep_forever()
+        yield  # type: ignore[misc]
+
+
+def test_a_backend_that_does_not_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "benches", lambda *_: {"local": ShutBench()})
+    monkeypatch.setattr(run, "OPENS_WITHIN", 0.1)
+    result = bench()
+    assert result.exit_code == 2
+    assert result.stderr == "Error: local did not open within 0 s\n"
 
 
 class Spoilt(LocalTarget):

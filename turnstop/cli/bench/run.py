@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import os
 import platform
 from collections.abc import Sequence
@@ -11,10 +12,14 @@ from typing import Any, Protocol
 
 import attrs
 import click
+import trio
 
 from .figures import Ratio, Row, ratios, row
-from .model import Bench, Missing, Moment, Runner, RunnerName
+from .model import Bench, BenchFailed, Missing, Moment, Runner, RunnerName
 from .trials import Sample, Trials
+
+OPENS_WITHIN = 60.0
+"""How long it may take to open a backend and all that measures it, in seconds."""
 
 
 class Bar(Protocol):
@@ -111,17 +116,22 @@ async def measure(plan: Plan, results: Results, bar: Bar) -> None:
     found = await _found(plan, results)
     total = sum(len(_moments(plan, b)) * len(_runners(plan, b)) * plan.n for b in found)
     for bench in found:
-        async with AsyncExitStack() as stack:
-            bar.begin(f"{bench.name}: opening", total)
-            target = await stack.enter_async_context(bench.open_target())
-            opened: dict[RunnerName, Runner] = {}
-            for name in _runners(plan, bench):
-                runner = bench.open_runner(name, target)
-                opened[name] = await stack.enter_async_context(runner)
-            trials = Trials(target, opened, bar.step)
-            for moment in _moments(plan, bench):
-                bar.begin(f"{bench.name}: {moment}", total)
-                results.add(bench.name, moment, await trials.take(moment, plan.n))
+        bar.begin(f"{bench.name}: opening", total)
+        # Around all that is opened, since what is opened must not outlive a scope inside.
+        with trio.CancelScope(relative_deadline=OPENS_WITHIN) as opening:
+            async with AsyncExitStack() as stack:
+                target = await stack.enter_async_context(bench.open_target())
+                opened: dict[RunnerName, Runner] = {}
+                for name in _runners(plan, bench):
+                    runner = bench.open_runner(name, target)
+                    opened[name] = await stack.enter_async_context(runner)
+                opening.deadline = math.inf
+                trials = Trials(target, opened, bar.step)
+                for moment in _moments(plan, bench):
+                    bar.begin(f"{bench.name}: {moment}", total)
+                    results.add(bench.name, moment, await trials.take(moment, plan.n))
+        if opening.cancelled_caught:
+            raise BenchFailed(f"{bench.name} did not open within {OPENS_WITHIN:.0f} s")
 
 
 def _moments(plan: Plan, bench: Bench) -> list[Moment]:
