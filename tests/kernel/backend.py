@@ -11,6 +11,7 @@ import trio.testing
 
 from turnstop import Turn
 from turnstop.abc import Emit, End, How, Proof, Request
+from turnstop.events import Event
 
 COMPLETED = End(How.COMPLETED)
 CANCELLED = End(How.CANCELLED)
@@ -230,3 +231,17 @@ async def settle() -> None:
 async def passes(count: int) -> None:
     for _ in range(count):
         await trio.lowlevel.cancel_shielded_checkpoint()
+
+
+async def drain(turn: Turn) -> list[Event]:
+    return [event async for event in turn]
+
+
+class Passes(trio.abc.Instrument):
+    """Counts the scheduler's passes."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def after_io_wait(self, timeout: float) -> None:
+        self.count += 1

@@ -404,7 +404,7 @@ async def test_a_late_session_is_not_the_rooms() -> None:
 async def test_the_unconfirmed_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     await stopped(Recorder(cancel=hang()))
     assert [r.levelno for r in caplog.records] == [logging.WARNING]
-    assert "UNCONFIRMED" in caplog.text
+    assert "is unconfirmed, its work may be alive" in caplog.text
 
 
 async def test_a_budget_is_positive_and_finite_seconds() -> None:
