@@ -225,6 +225,20 @@ async def test_settled_is_settled_within_its_budget_when_the_reveal_comes_at_a_b
         assert len(backend.at("cancel")) == len(backend.remotes)
 
 
+async def test_a_reveal_at_the_bound_whose_follow_raises_at_once_is_told_too() -> None:
+    for _ in range(16):
+        backend = Recorder(start=Act(takes=7), cancel=Act(), kill=Act())
+        backend.follow = Act(raises=BackendLost("x"))
+        async with open_rooms(backend, budget=StopBudget(4, 2)) as rooms:
+            begun = trio.current_time()
+            turn = rooms.turn("a", "x")
+            with trio.move_on_after(1):
+                await occupy(turn)
+            assert settled(turn).settled_at == begun + 7
+        # An exception is no end: its work may be alive, and it has a name.
+        assert len(backend.at("cancel")) == len(backend.remotes) == 1
+
+
 async def test_follow_that_raises_while_leftovers_are_looked_for_is_kept() -> None:
     late = BackendLost("while dying")
 
