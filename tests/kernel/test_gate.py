@@ -269,3 +269,14 @@ async def test_readers_may_take_turns() -> None:
                 backend.remote.say(Other(str(number)))
                 await wait_all_tasks_blocked()
             assert heard == [Other("0"), Other("1"), Other("2")]
+
+
+async def test_emit_has_a_repr_in_every_state() -> None:
+    backend = Recorder()
+    async with open_rooms(backend) as rooms:
+        async with rooms.turn("a", "x") as turn:
+            await wait_all_tasks_blocked()
+            assert repr(backend.remote.emit)
+            turn.stop()
+            assert repr(backend.remote.emit)
+        assert repr(backend.remote.emit)
