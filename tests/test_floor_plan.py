@@ -20,7 +20,7 @@ import turnstop
 FLOORS: dict[str, tuple[str, ...]] = {
     "F0": ("abc", "events", "_errors", "_ending", "_records", "_budget"),
     "F1": ("_service", "_gate", "_admission", "_unwrap", "_watch", "_calls", "_house", "_receipt"),
-    "F2": ("_life", "_turn"),
+    "F2": ("_account", "_life", "_turn"),
     "F3": ("_rooms",),
     "F4": ("_inbox", "_journal", "claims", "executor", "observe"),
     "F5": ("_bridge", "feeds", "server"),

@@ -98,6 +98,8 @@ class Late:
         within: the bound of each of the two calls, in seconds.
         stragglers: where a call is named that outlives its bound.
         spawn: starts a kernel task of this turn: a call that refuses to end holds up nothing.
+        sent: called when the cancel request has left.
+        following: its follow, where there is one: nothing is called once that has returned.
     """
 
     turn_id: str
@@ -105,14 +107,17 @@ class Late:
     within: float
     stragglers: dict[Call, str]
     spawn: Callable[[Callable[[], Awaitable[object]], str], None]
+    sent: Callable[[], None]
+    following: Call | None = None
 
     async def stop(self) -> None:
         """Cancel it, then kill it.
 
         **Cancellation:** does not reach it; it is bounded.
         """
-        for call, args in ((Call("cancel"), (_nobody_listens,)), (Call("kill"), ())):
-            if hasattr(self.remote, call.name):
+        for call, args in ((Call("cancel"), (self.sent,)), (Call("kill"), ())):
+            over = self.following is not None and self.following.over
+            if hasattr(self.remote, call.name) and not over:
                 back = trio.Event()
                 attempt = partial(self._attempt, call, args, back)
                 self.spawn(attempt, f"turnstop late {call.name}")
@@ -131,7 +136,3 @@ class Late:
         finally:
             self.stragglers.pop(call, None)
             back.set()
-
-
-def _nobody_listens() -> None:
-    """Take the place of `sent` when the settlement is made already."""

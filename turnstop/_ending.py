@@ -61,33 +61,6 @@ class End:
 
 
 @attrs.define
-class Facts:
-    """All that judging a turn needs to know.
-
-    Attributes:
-        end: what `follow` returned, or None.
-        error: what `start` or `follow` raised, or None.
-        began: whether `start` was called.
-        revealed: whether `start` has returned.
-        asked: whether somebody asked for a stop before `error` was raised.
-        cancelled: whether `cancel` was called.
-        killed: whether `kill` was called.
-        kill_returned: whether it came back without an error.
-        backlog: whether the turn was stopped since its reader was too slow.
-    """
-
-    end: End | None = None
-    error: BaseException | None = None
-    began: bool = False
-    revealed: bool = False
-    asked: bool = False
-    cancelled: bool = False
-    killed: bool = False
-    kill_returned: bool = False
-    backlog: bool = False
-
-
-@attrs.define
 class Verdict:
     """The judgement: `gone` is True where the work is known to be over, or never began."""
 
@@ -103,33 +76,57 @@ def check_end(end: object) -> End:
     return end
 
 
-def judge(facts: Facts) -> Verdict:
-    """Say what became of a turn, from what was seen and from nothing else."""
-    if facts.end is not None:
-        return _judge_end(facts, facts.end)
-    if not facts.began:
+def judge(
+    *,
+    end: End | None = None,
+    error: BaseException | None = None,
+    began: bool = False,
+    revealed: bool = False,
+    asked: bool = False,
+    cancelled: bool = False,
+    killed: bool = False,
+    kill_returned: bool = False,
+    backlog: bool = False,
+) -> Verdict:
+    """Say what became of a turn, from what was seen and from nothing else.
+
+    Args:
+        end: what `follow` returned, or None.
+        error: what `start` or `follow` raised, or None.
+        began: whether `start` was called.
+        revealed: whether `start` has returned.
+        asked: whether somebody asked for a stop before `error` was raised.
+        cancelled: whether `cancel` was called.
+        killed: whether `kill` was called.
+        kill_returned: whether it came back without an error.
+        backlog: whether the turn was stopped since its reader was too slow.
+    """
+    told = Ending.KILLED if killed else Ending.STOPPED
+    if end is not None:
+        return _judge_end(end, told, cancelled, backlog)
+    if not began:
         return Verdict(Ending.UNSTARTED, None, True)
-    told = Ending.KILLED if facts.killed else Ending.STOPPED
     proof, gone = None, False
-    if isinstance(facts.error, BackendLost) and facts.error.gone:
+    if isinstance(error, BackendLost) and error.gone:
         proof, gone = Proof.PROCESS, True
-    elif isinstance(facts.error, BackendRefused) and not facts.revealed:
+    elif isinstance(error, BackendRefused) and not revealed:
         told, gone = Ending.UNSTARTED, True
-    elif facts.error is not None and facts.kill_returned:
+    elif error is not None and kill_returned:
         proof, gone = Proof.PROCESS, True
-    if facts.backlog or (facts.error is not None and not facts.asked):
+    if backlog or (error is not None and not asked):
         return Verdict(Ending.FAILED, proof, gone)
     return Verdict(told if gone else Ending.UNCONFIRMED, proof, gone)
 
 
-def _judge_end(facts: Facts, end: End) -> Verdict:
-    if end.how is How.COMPLETED:
-        return Verdict(Ending.FINISHED, end.proof, True)
-    gone = end.proof is not Proof.CLAIMED
-    if facts.backlog:
-        return Verdict(Ending.FAILED, end.proof, gone)
+def _judge_end(end: End, told: Ending, cancelled: bool, backlog: bool) -> Verdict:
+    how, proof = end.how, end.proof
+    if how is How.COMPLETED:
+        return Verdict(Ending.FINISHED, proof, True)
+    gone = proof is not Proof.CLAIMED
+    if backlog:
+        return Verdict(Ending.FAILED, proof, gone)
     if not gone:
-        return Verdict(Ending.UNCONFIRMED, end.proof, False)
-    if facts.cancelled or end.how is How.CANCELLED:
-        return Verdict(Ending.KILLED if facts.killed else Ending.STOPPED, end.proof, True)
-    return Verdict(Ending.FAILED if end.how is How.FAILED else Ending.FINISHED, end.proof, True)
+        return Verdict(Ending.UNCONFIRMED, proof, False)
+    if cancelled or how is How.CANCELLED:
+        return Verdict(told, proof, True)
+    return Verdict(Ending.FAILED if how is How.FAILED else Ending.FINISHED, proof, True)

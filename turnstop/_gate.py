@@ -67,7 +67,7 @@ class Gate:
         dropped: events that nobody read.
     """
 
-    owner: Owner
+    owner: Owner = attrs.field(repr=False)
     tally: Tally
     reader: trio.lowlevel.Task | None = None
     dropped: int = 0

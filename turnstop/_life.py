@@ -6,20 +6,18 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextvars import Context, copy_context
-from datetime import UTC, datetime
 from typing import Any
 
 import attrs
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from ._admission import Door
+from ._account import Account
 from ._calls import Call, Late, Reaping, unprotected
-from ._ending import End, Ending, Facts, How, Proof, Verdict, check_end, judge
-from ._errors import BackendError, BackendLost, BackendMisbehaved
+from ._ending import End, Ending, How, Verdict, check_end
+from ._errors import BackendError, BackendMisbehaved
 from ._gate import Gate
-from ._house import Block, House
-from ._records import Settlement, StopRequest
+from ._records import StopRequest
 from .abc import Request, current_turn
 
 logger = logging.getLogger("turnstop")
@@ -30,46 +28,27 @@ PASSES = 10
 
 
 @attrs.define(eq=False)
-class Life:
+class Life(Account):
     """One remote turn from start to settlement.
 
     Attributes:
-        block: what the body of the turn is told.
-        settlement: None until it is known.
-        request: who asked for the stop first.
-        since: when the stop began (Trio's clock), asked for or after a failure.
+        gate: what it says, and to whom.
+        due: when its alarm rings (Trio's clock); None while it has none.
     """
 
-    house: House
-    room: str
-    turn_id: str
-    content: object
-    block: Block
     gate: Gate = attrs.field(init=False)
-    door: Door | None = attrs.field(default=None, init=False)
-    settlement: Settlement | None = attrs.field(default=None, init=False)
-    request: StopRequest | None = attrs.field(default=None, init=False)
-    since: float | None = attrs.field(default=None, init=False)
     due: float | None = attrs.field(default=None, init=False)
     _context: Context | None = attrs.field(default=None, init=False)
-    _asked_wall: float | None = attrs.field(default=None, init=False)
-    _sent_at: float | None = attrs.field(default=None, init=False)
-    _ended_at: float | None = attrs.field(default=None, init=False)
-    _remote: Any = attrs.field(default=None, init=False)
-    _end: End | None = attrs.field(default=None, init=False)
-    _error: BaseException | None = attrs.field(default=None, init=False)
-    _errors: tuple[BaseException, ...] = attrs.field(default=(), init=False)
-    _backlog_error: BackendError | None = attrs.field(default=None, init=False)
-    _life: Call = attrs.field(factory=lambda: Call("start"), init=False)
-    _cancel: Call | None = attrs.field(default=None, init=False)
-    _kill: Call | None = attrs.field(default=None, init=False)
-    _reaping: Reaping | None = attrs.field(default=None, init=False)
     _phase: int = attrs.field(default=0, init=False)
     _lingering: bool = attrs.field(default=False, init=False)
     _verdict: Verdict | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.gate = Gate(self, self.house.tally)
+
+    def let_go(self) -> None:
+        """The block has left: end the cycle of block, life and gate now, and not at some gc."""
+        del self.block, self.gate.owner
 
     # What happens to it.
 
@@ -125,6 +104,9 @@ class Life:
             self._advance()
             return
         self._end, self._error = end, error
+        if end is not None and end.how is How.FAILED and self._cancel is None:
+            error = BackendError(end.detail or "the backend says that the turn failed")
+            self._errors += (error,)
         if end is not None or self._gone:
             self._ended_at = trio.current_time()
         if self.since is None:
@@ -132,9 +114,6 @@ class Life:
         self._advance()
 
     def _note_end_unasked(self, end: End | None, error: BaseException | None) -> None:
-        if end is not None and end.how is How.FAILED:
-            error = BackendError(end.detail or "the backend says that the turn failed")
-            self._errors += (error,)
         if error is None or isinstance(error, Exception):
             self.gate.finish(error)
             if error is not None and self.gate.reader is None:
@@ -142,10 +121,6 @@ class Life:
         # An exception is not an end: the backend is told all the same.
         if end is None and self._remote is not None and not self._gone:
             self._begin_stop()
-
-    @property
-    def _gone(self) -> bool:
-        return isinstance(self._error, BackendLost) and self._error.gone
 
     # What is due.
 
@@ -188,6 +163,12 @@ class Life:
         budget = self.house.budget
         self.house.watch.set_later(self, self.since + budget.cancel_within + budget.kill_within)
 
+    def _bound_is_over(self) -> bool:
+        # The watcher need not have rung: both may be due in the same pass.
+        budget = self.house.budget
+        bound = budget.cancel_within + budget.kill_within
+        return self.since is not None and trio.current_time() >= self.since + bound
+
     def _start_kill(self) -> None:
         if self._phase == 1:
             self._enter_phase_two()
@@ -196,7 +177,7 @@ class Life:
 
     def _conclude(self) -> None:
         """The ending is known from here on; what is left of the bound is for leftovers."""
-        self._verdict = judge(self._facts())
+        self._verdict = self._judge()
         if self.since is None:
             self._settle()
         elif hasattr(self._remote, "leftovers"):
@@ -230,7 +211,7 @@ class Life:
         try:
             with self._life.scope:
                 remote = await unprotected(self.house.backend.start, self._make_request())
-                if self._verdict is not None:
+                if self._verdict is not None or self._bound_is_over():
                     late = remote
                 else:
                     self._reveal(remote)
@@ -245,8 +226,7 @@ class Life:
             if late is None:
                 self.house.stragglers.pop(self._life, None)
         if late is not None:
-            within, stragglers = self.house.budget.kill_within, self.house.stragglers
-            await Late(self.turn_id, late, within, stragglers, self._spawn).stop()
+            await self._stop_late(late)
             self.house.stragglers.pop(self._life, None)
         await self._see_out()
 
@@ -255,12 +235,23 @@ class Life:
         door = self.door
         return Request(self.room, self.turn_id, self.content, door.session, door.previous)
 
+    async def _stop_late(self, remote: Any, following: Call | None = None) -> None:
+        within, stragglers = self.house.budget.kill_within, self.house.stragglers
+        late = Late(
+            self.turn_id, remote, within, stragglers, self._spawn, self._note_sent, following
+        )
+        await late.stop()
+
     @enable_ki_protection
     async def _do_cancel(self) -> None:
         # None after the end: the call is made only where there is something to be told of.
         if self._verdict is None:
             self._cancel = Call("cancel")
             await self._attempt(self._cancel, self._note_sent)
+        elif not self._life.over:
+            # Revealed just in time, and the bound was over in the next pass.
+            await self._see_out()
+            await self._stop_late(self._remote, self._life)
 
     @enable_ki_protection
     async def _do_kill(self) -> None:
@@ -307,83 +298,31 @@ class Life:
             await trio.lowlevel.cancel_shielded_checkpoint()
         self._settle()
 
-    # The settlement.
-
-    def _facts(self) -> Facts:
-        request, cancel, kill = self.request, self._cancel, self._kill
-        return Facts(
-            end=self._end,
-            error=self._error,
-            began=self._life.called,
-            revealed=self._remote is not None,
-            asked=request is not None,
-            cancelled=cancel is not None and cancel.called,
-            killed=kill is not None and kill.called,
-            kill_returned=kill is not None and kill.ok,
-            backlog=request is not None and request.kind == "backlog",
-        )
-
     def _settle(self) -> None:
         if self.settlement is not None:
             return
-        verdict = self._verdict = self._verdict or judge(self._facts())
+        verdict = self._verdict = self._verdict or self._judge()
         self.house.watch.call_off(self)
         self._leave_session()
         survivors = self._name_survivors() if self.since is not None else ()
-        self.settlement = settlement = self._make_settlement(verdict, survivors)
+        self.settlement = settlement = self._make_settlement(
+            verdict, survivors, self.gate.dropped, trio.current_time()
+        )
         if not verdict.gone:
-            logger.warning("turn %s of room %r: %s", self.turn_id, self.room, settlement)
+            logger.warning(
+                "turn %s of room %r is %s, its work may be alive; errors: %s; survivors: %s",
+                self.turn_id,
+                self.room,
+                verdict.ending.value,
+                [repr(error) for error in settlement.errors],
+                list(survivors),
+            )
             if self.door is not None:
                 self.door.previous = settlement
         backlog = verdict.ending is Ending.FAILED and self._backlog_error
         self.gate.finish(backlog or None)
         self.house.watch.report(settlement)
         self.block.note_settled()
-
-    def _make_settlement(self, verdict: Verdict, survivors: tuple[str, ...]) -> Settlement:
-        wall, ended_at = self._asked_wall, self._ended_at
-        if ended_at is None and verdict.proof is Proof.PROCESS and self._kill is not None:
-            ended_at = self._kill.returned_at
-        acked = self._cancel and getattr(self._remote, "acknowledges", True)
-        return Settlement(
-            room=self.room,
-            turn_id=self.turn_id,
-            ending=verdict.ending,
-            proof=verdict.proof,
-            gone=verdict.gone,
-            request=self.request,
-            asked_at=self.since if self.request is not None else None,
-            sent_at=self._sent_at,
-            acked_at=self._cancel.returned_at if self._cancel and acked else None,
-            ended_at=ended_at,
-            settled_at=trio.current_time(),
-            asked_wall=None if wall is None else datetime.fromtimestamp(wall, UTC),
-            errors=self._errors,
-            survivors=survivors,
-            dropped=self.gate.dropped,
-            usage=None if self._end is None else self._end.usage,
-        )
-
-    def _leave_session(self) -> None:
-        if self._remote is not None and self.door is not None:
-            try:
-                self.door.session = self._remote.session
-            except Exception as error:
-                self._errors += (error,)
-
-    def _name_survivors(self) -> tuple[str, ...]:
-        survivors = self._reaping.survivors if self._reaping is not None else ()
-        for call in self._alive():
-            self.house.stragglers[call] = self.turn_id
-            survivors += (f"{call.name}() of turn {self.turn_id} has not returned",)
-            logger.warning("room %r goes on without %s", self.room, survivors[-1])
-        return survivors
-
-    def _alive(self) -> list[Call]:
-        calls = [self._life, self._cancel, self._kill]
-        if self._reaping is not None:
-            calls.append(self._reaping.call)
-        return [call for call in calls if call is not None and call.alive]
 
     def _spawn(self, fn: Callable[[], Awaitable[object]], name: str) -> None:
         assert self._context is not None

@@ -22,8 +22,8 @@ code may refuse to die. What bounds a stop is one alarm of the watcher, for the 
     phase 3     kill_within more, only where the remote turn can list leftovers
 
 A stop is one step, in this order. The request is noted first, for all that follows is done in its
-name. The canceller is started before the body is cancelled, so that nothing that a body does on
-its way out comes before the backend is told. The gate closes in the same step.
+name. The canceller is started before the body is cancelled: both run in the next pass, so that the
+backend is told whatever the body does on its way out. The gate closes in the same step.
 
 The block is the other half. Whoever leaves it has stopped the turn, and waits in a way that
 neither a cancellation nor Ctrl-C ends: bounded, since the settlement is. Then the room goes to the
@@ -126,7 +126,7 @@ class Turn(metaclass=OnlyMadeByUs):
             rest, absorbed = group, False
             if isinstance(exc, BaseExceptionGroup) and exc.subgroup(trio.Cancelled) is None:
                 rest = None  # a mere copy: Trio splits any group that meets a cancelled scope
-        if self.settlement is None:
+        if self.settlement is None and not self._halted:
             cancelled = trio.current_effective_deadline() == -math.inf
             self.ask(StopRequest("cancelled" if cancelled else "left"))
         if self.settlement is None:
@@ -152,6 +152,7 @@ class Turn(metaclass=OnlyMadeByUs):
         if self.settlement is not None and self.settlement.dropped != self._gate.dropped:
             self.settlement = attrs.evolve(self.settlement, dropped=self._gate.dropped)
         self._house.leave(door, self)
+        self._life.let_go()
 
     def __aiter__(self) -> Self:
         return self

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from turnstop import BackendError, BackendLost, BackendMisbehaved, BackendRefused, Ending, Proof
-from turnstop._ending import End, Facts, How, Verdict, judge
+from turnstop._ending import End, How, Verdict, judge
 
 COMPLETED, CANCELLED, FAILED, SILENT = (
     How.COMPLETED,
@@ -25,7 +25,7 @@ KILLED = {**TOLD, "killed": True}
 
 
 def verdict(**facts: Any) -> Verdict:
-    return judge(Facts(**facts))
+    return judge(**facts)
 
 
 @pytest.mark.parametrize("proof", list(Proof))

@@ -42,6 +42,7 @@ MODULES = (
     "_house",
     "_receipt",
     "_calls",
+    "_account",
     "_life",
     "_turn",
     "_rooms",
