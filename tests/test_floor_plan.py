@@ -19,7 +19,17 @@ import turnstop
 
 FLOORS: dict[str, tuple[str, ...]] = {
     "F0": ("abc", "events", "_errors", "_ending", "_records", "_budget"),
-    "F1": ("_service", "_gate", "_admission", "_unwrap", "_watch", "_calls", "_house", "_receipt"),
+    "F1": (
+        "_service",
+        "_gate",
+        "_admission",
+        "_unwrap",
+        "_watch",
+        "_workers",
+        "_calls",
+        "_house",
+        "_receipt",
+    ),
     "F2": ("_account", "_life", "_turn"),
     "F3": ("_rooms",),
     "F4": ("_inbox", "_journal", "claims", "executor", "observe"),

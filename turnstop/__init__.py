@@ -3,7 +3,7 @@
 Floors, lowest first; a module imports from lower floors only, and a test walks the imports:
 
     F0  abc, events, _errors, _ending, _records, _budget
-    F1  _unwrap, _service, _gate, _admission, _watch, _house, _receipt
+    F1  _unwrap, _service, _calls, _gate, _admission, _watch, _workers, _house, _receipt
     F2  _account, _life, _turn
     F3  _rooms
     T   transports          F0, _service and _unwrap

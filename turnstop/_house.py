@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import attrs
@@ -16,6 +15,7 @@ from ._errors import RoomsClosed
 from ._gate import Tally
 from ._records import StopRequest
 from ._watch import Watch
+from ._workers import Workers
 
 
 def refuse_abort(_: object) -> Abort:
@@ -42,7 +42,7 @@ class House:
 
     Attributes:
         sweep: whether leftovers are ended, or only listed.
-        start_soon: the nursery's own, for the kernel's tasks.
+        workers: the kernel's tasks.
         closing: no block is entered any more.
         stragglers: adapter calls that outlived their settlement, each with its turn's id.
     """
@@ -50,7 +50,7 @@ class House:
     backend: Any
     budget: StopBudget
     sweep: bool
-    start_soon: Callable[..., None]
+    workers: Workers
     watch: Watch
     token: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
     tally: Tally = attrs.field(factory=Tally)

@@ -326,4 +326,4 @@ class Life(Account):
 
     def _spawn(self, fn: Callable[[], Awaitable[object]], name: str) -> None:
         assert self._context is not None
-        self._context.run(self.house.start_soon, fn, name=name)
+        self.house.workers.spawn(self._context, fn, name)

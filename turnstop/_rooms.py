@@ -23,6 +23,7 @@ from ._records import OnlyMadeByUs, Settlement, Statistics, StopRequest, StopVer
 from ._turn import Turn
 from ._unwrap import open_private_nursery
 from ._watch import Watch, observers_of
+from ._workers import Workers
 from .abc import Backend
 
 Content = TypeVar("Content")
@@ -150,7 +151,7 @@ class Rooms(Generic[Content], metaclass=OnlyMadeByUs):
             finally:
                 back.set()
 
-        self._house.start_soon(call, name=f"turnstop forget of {room!r}")
+        self._house.workers.start_soon(call, name=f"turnstop forget of {room!r}")
         within = self._house.budget.kill_within
         # The wait is ours and can be abandoned; the call may refuse to die.
         with trio.move_on_after(within, shield=True):
@@ -186,6 +187,7 @@ class Rooms(Generic[Content], metaclass=OnlyMadeByUs):
     async def _close(self) -> None:
         self._shut()
         await self._house.wait_empty()
+        self._house.workers.dismiss()
         self._house.watch.close()
 
     def __repr__(self) -> str:
@@ -219,7 +221,7 @@ async def open_rooms(
     """
     watch = Watch(observers_of(observers))
     async with open_private_nursery() as nursery:
-        house = House(backend, budget or StopBudget(), sweep, nursery.start_soon, watch)
+        house = House(backend, budget or StopBudget(), sweep, Workers(nursery.start_soon), watch)
         rooms: Rooms[Content] = Rooms._create(house)
         nursery.start_soon(watch.run, rooms._shut, name="turnstop watch")
         try:

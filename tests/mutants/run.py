@@ -39,6 +39,7 @@ MODULES = (
     "_admission",
     "_unwrap",
     "_watch",
+    "_workers",
     "_house",
     "_receipt",
     "_calls",
