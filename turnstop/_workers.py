@@ -47,13 +47,14 @@ class Workers:
 
     def spawn(self, context: Context, job: Job, name: str) -> None:
         """Have a job done in a copy of `context`, whoever asks for it."""
+        # A copy, since a context is entered once at a time, and this may be the asker's own.
+        context = context.copy()
         if not self._idle:
             context.run(self.start_soon, self._work, job, name=name)
             return
         worker = self._idle.pop()
-        # Trio runs each step of a task in what its `context` is then. A copy, since a context can
-        # be entered only once at a time, and this one may be the asker's own.
-        worker.job, worker.task.context, worker.task.name = job, context.copy(), name
+        # Trio runs each step of a task in what its `context` is then.
+        worker.job, worker.task.context, worker.task.name = job, context, name
         trio.lowlevel.reschedule(worker.task)
 
     def dismiss(self) -> None:

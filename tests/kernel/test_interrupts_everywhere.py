@@ -23,7 +23,17 @@ from .backend import Act, Recorder, ending, hang, occupy
 KERNEL = Path(turnstop.__file__).parent
 FILES = {
     str(KERNEL / f"{name}.py")
-    for name in ("_turn", "_life", "_house", "_rooms", "_gate", "_watch", "_admission", "_calls")
+    for name in (
+        "_turn",
+        "_life",
+        "_house",
+        "_rooms",
+        "_gate",
+        "_watch",
+        "_workers",
+        "_admission",
+        "_calls",
+    )
 }
 Line = tuple[CodeType, int]
 
@@ -162,7 +172,17 @@ def strike(scene: Scene, code: CodeType, line: int) -> tuple[bool, BaseException
     return hit, caught
 
 
-MODULES = ("_turn", "_life", "_house", "_rooms", "_gate", "_watch", "_admission", "_calls")
+MODULES = (
+    "_turn",
+    "_life",
+    "_house",
+    "_rooms",
+    "_gate",
+    "_watch",
+    "_workers",
+    "_admission",
+    "_calls",
+)
 
 
 @pytest.mark.parametrize("module", MODULES)
