@@ -248,10 +248,10 @@ class Life(Account):
         if self._verdict is None:
             self._cancel = Call("cancel")
             await self._attempt(self._cancel, self._note_sent)
-        elif not self._life.over:
+        elif self._end is None and not self._gone:
             # Revealed just in time, and the bound was over in the next pass.
             await self._see_out()
-            await self._stop_late(self._remote, self._life)
+            await self._stop_late(self._remote, None if self._life.over else self._life)
 
     @enable_ki_protection
     async def _do_kill(self) -> None:

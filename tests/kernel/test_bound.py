@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from turnstop import BackendLost, BackendRefused, Ending, Settlement, StopBudget, Turn, open_rooms
 
@@ -442,3 +442,22 @@ async def test_ten_rooms_settle_in_the_time_of_one() -> None:
         await trio.sleep(1)
         await rooms.stop_all().settled()
         assert trio.current_time() == 9
+
+
+@pytest.mark.parametrize("raises", [None, BackendLost("at once")])
+async def test_a_turn_revealed_just_before_its_bound_is_told_though_the_bound_comes_first(
+    raises: BackendLost | None,
+) -> None:
+    def jump() -> None:
+        clock = trio.lowlevel.current_clock()
+        assert isinstance(clock, MockClock)
+        clock.jump(0.5)
+
+    # The watcher and the canceller run in one pass, in either order: each comes up in twenty.
+    for _ in range(20):
+        backend = Recorder(start=Act(takes=6.75), follow=Act(notify=jump, raises=raises))
+        async with open_rooms(backend, budget=BUDGET) as rooms:
+            with trio.move_on_after(1):
+                async with rooms.turn("a", "x"):
+                    await trio.sleep_forever()
+        assert len(backend.at("cancel")) == 1
