@@ -4,22 +4,26 @@ How a stop works
 ================
 
 Nothing here waits for anything else here. A turn is a handful of *facts* (it began, it was
-revealed, it was asked to stop, its cancel came back, its follow returned, ...). Each is noted, in
-one step, by whoever learns it, and after each `_advance` looks at all of them and starts what is
-due. The tasks make one adapter call each and note how it went:
+revealed, it was asked to stop, its cancel came back, its follow returned, ...), kept by `Life`.
+Each is noted, in one step, by whoever learns it, and after each `Life._advance` looks at all of
+them and starts what is due. The tasks make one adapter call each and note how it went:
 
-    _live       start, then follow
-    _cancel     cancel, started by the stop, or by the reveal where the stop came first
-    _kill       kill, in phase 2
-    _reap       leftovers and sweep, in phase 3
+    _live         start, then follow
+    _do_cancel    cancel, started by the stop, or by the reveal where the stop came first
+    _do_kill      kill, in phase 2
+    _do_reap      leftovers and sweep, in phase 3
 
 Each runs in a shielded scope of its own in the rooms' nursery. An outer cancellation reaches none
 of them: the block and the watcher turn it into a stop. Nobody waits for them either, since adapter
 code may refuse to die. What bounds a stop is one alarm of the watcher, for the phase it is in:
 
-    phase 1     from the asking, for cancel_within: the reveal, cancel(), the end
-    phase 2     only without an end, up to asked + cancel_within + kill_within: kill()
-    phase 3     kill_within more, only where the remote turn can list leftovers
+    phase 1       from the asking, for cancel_within: the reveal, cancel(), the end
+    phase 2       only without an end, up to asked + cancel_within + kill_within: kill()
+    phase 3       kill_within more, only where the remote turn can list leftovers
+
+When the ending is known, calls that are still out are cancelled and given a few passes of the
+scheduler to come back, in which no time goes by; then the turn is settled, and what has not come
+back is a straggler: it is named, and only the exit of open_rooms waits for it.
 
 A stop is one step, in this order. The request is noted first, for all that follows is done in its
 name. The canceller is started before the body is cancelled: both run in the next pass, so that the
