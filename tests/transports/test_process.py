@@ -116,13 +116,12 @@ async def test_a_child_that_still_talks_is_not_blocked_at_a_full_pipe() -> None:
 
 
 async def test_the_environment_is_laid_over_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TURNSTOP_REAL", raising=False)
-    monkeypatch.setenv("TURNSTOP_KEPT", "1")
-    monkeypatch.setenv("TURNSTOP_GONE", "2")
-    code = "import os; print(sorted(k for k in os.environ if k[:8] == 'TURNSTOP'), flush=True)"
-    env = {"TURNSTOP_GONE": None, "TURNSTOP_NEW": "3"}
+    monkeypatch.setenv("LAID_KEPT", "1")
+    monkeypatch.setenv("LAID_GONE", "2")
+    code = "import os; print(sorted(k for k in os.environ if k[:5] == 'LAID_'), flush=True)"
+    env = {"LAID_GONE": None, "LAID_NEW": "3"}
     async with open_process(python(code), env=env) as child:
-        assert await first_line(child) == b"['TURNSTOP_KEPT', 'TURNSTOP_NEW']"
+        assert await first_line(child) == b"['LAID_KEPT', 'LAID_NEW']"
 
 
 async def test_a_missing_program_is_one_line_with_the_way_to_install_it() -> None:

@@ -139,7 +139,7 @@ async def test_term_comes_before_kill() -> None:
 
 
 async def test_a_zombie_counts_as_dead() -> None:
-    process = start("echo up; sleep 300", "zombie")
+    process = start("echo up; exec sleep 300", "zombie")
     try:
         await ready(process)
         os.killpg(process.pid, signal.SIGKILL)
