@@ -154,10 +154,9 @@ class Gate:
 
     def close(self) -> None:
         """A stop: from here on nothing is heard. The reader stays until the settlement."""
-        if not self._closed:
-            self._closed = True
-            self.drop_unread()
-            self._silence()
+        self._closed = True
+        self.drop_unread()
+        self._silence()
 
     def finish(self, error: BaseException | None = None) -> None:
         """The end: the reader gets what is left, then `error`, once, or the end of events."""
@@ -167,15 +166,11 @@ class Gate:
             self._silence()
             self._wake()
 
-    def drop_unread(self) -> int:
-        """Drop what waits, count it, and say how much it was."""
-        if not self._waiting:
-            return 0
-        unread = len(self._waiting)
-        self._drop(unread)
-        self._waiting = None
-        self._weight = 0
-        return unread
+    def drop_unread(self) -> None:
+        """Drop what waits, and count it. Nothing is let in after this."""
+        if self._waiting:
+            self._drop(len(self._waiting))
+            self._waiting = None
 
     def _drop(self, events: int) -> None:
         self.dropped += events

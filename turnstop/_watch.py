@@ -71,9 +71,8 @@ class Watch:
 
     def call_off(self, who: Ringable) -> None:
         """Nothing rings any more."""
-        if who.due is not None:
-            who.due = None
-            self._first.pop(who, None)
+        who.due = None
+        self._first.pop(who, None)
 
     def report(self, settlement: Settlement) -> None:
         """Have the observers told, by the watcher: nobody else's step runs their code.

@@ -16,9 +16,6 @@ from .backend import CLAIMED, COMPLETED, Act, Recorder, drain, ending, hang
 ASK = Ask("1", "approval", "may it?", ("yes", "no"))
 
 
-ASK = Ask("1", "approval", "may it?", ("yes", "no"))
-
-
 async def overflow(backend: Recorder, *events: Event) -> tuple[Turn, BaseException]:
     caught: BaseException | None = None
     async with open_rooms(backend) as rooms:
@@ -94,6 +91,18 @@ async def test_raw_frames_do_not_count_and_what_was_read_neither() -> None:
             backend.remote.say(Text("a" * (4 * 1024 * 1024)))
             await wait_all_tasks_blocked()
             assert turn.settlement is None
+            assert rooms.statistics().stopping == 0
+
+
+async def test_single_events_that_were_read_do_not_count_either() -> None:
+    backend = Recorder()
+    event = ToolCall("1", "sh", "running", "x" * (3 * 1024 * 1024))
+    async with open_rooms(backend) as rooms:
+        async with rooms.turn("a", "x") as turn:
+            await wait_all_tasks_blocked()
+            for _ in range(3):
+                backend.remote.say(event)
+                assert await turn.__anext__() == event
             assert rooms.statistics().stopping == 0
 
 

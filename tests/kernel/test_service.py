@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -145,3 +147,19 @@ async def test_services_are_named() -> None:
         await wait_all_tasks_blocked()
     assert "the reader" in names
     assert any("look" in name for name in names)
+
+
+async def test_a_service_keeps_nothing_of_tasks_that_are_over() -> None:
+    async def quick() -> None:
+        pass
+
+    def count() -> int:
+        gc.collect()
+        return sum(isinstance(one, trio.CancelScope) for one in gc.get_objects())
+
+    async with open_service() as service:
+        before = count()
+        for _ in range(100):
+            service.start_soon(quick)
+        await wait_all_tasks_blocked()
+        assert count() < before + 50
