@@ -176,6 +176,61 @@ async def test_what_a_cancelled_call_made_can_be_undone_when_its_reply_comes() -
         assert undone == ["thing"]
 
 
+async def test_what_a_call_made_is_undone_when_its_reply_and_its_cancel_come_together() -> None:
+    near, far = memory_stream_pair()
+    undone: list[object] = []
+
+    async def undo(result: object) -> None:
+        undone.append(result)
+
+    scope = trio.CancelScope()
+    async with open_connection(
+        near, near, topic_of=topic_of, fallback=lambda _: scope.cancel()
+    ) as connection:
+        async with trio.open_nursery() as nursery:
+
+            async def call() -> None:
+                with scope:
+                    await connection.call("make", {}, late=undo)
+
+            nursery.start_soon(call)
+            assert (await Far(far).read())["method"] == "make"
+            await wait_all_tasks_blocked()
+            # One chunk: the reader cancels the caller, and reads the reply before the caller runs.
+            await far.send_all(b'{"method":"cancel it"}\n{"id":1,"result":"thing"}\n')
+        await wait_all_tasks_blocked()
+    assert scope.cancelled_caught
+    assert undone == ["thing"]
+
+
+async def test_a_request_has_left_where_its_refusal_is_here_already() -> None:
+    near, far = memory_stream_pair()
+
+    async def refuse() -> None:
+        await far.send_all(b'{"id":1,"error":{"code":1,"message":"no"}}\n')
+        await wait_all_tasks_blocked()
+
+    near.send_stream.send_all_hook = refuse
+    sent: list[str] = []
+    async with open_connection(
+        near, near, topic_of=topic_of, fallback=lambda _: None
+    ) as connection:
+        with pytest.raises(RpcError, match="no"):
+            await connection.call("interrupt", {}, sent=lambda: sent.append("interrupt"))
+    assert sent == ["interrupt"]
+
+
+async def test_a_cancelled_call_that_nothing_answers_is_forgotten() -> None:
+    async with wire() as (connection, far, _):
+        for _ in range(3):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(connection.call, "ignored", {})
+                await far.read()
+                await wait_all_tasks_blocked()
+                nursery.cancel_scope.cancel()
+        assert not connection._calls
+
+
 async def test_a_reply_in_time_is_not_undone() -> None:
     async with wire() as (connection, far, _), trio.open_nursery() as nursery:
         undone: list[object] = []

@@ -143,12 +143,13 @@ class Connection:
         self._calls[number] = call
         try:
             await call.written.wait()
-            if sent is not None and call.error is None:
+            # An error answer may be here already: it left all the same, unlike after a loss.
+            if sent is not None and not isinstance(call.error, BackendError):
                 sent()
             await call.done.wait()
-        finally:
-            if not call.done.is_set():
-                self._abandon(number, call)
+        except BaseException:
+            self._abandon(number, call)
+            raise
         if call.error is not None:
             raise call.error
         return call.result
@@ -228,10 +229,16 @@ class Connection:
             self._wake.set()
 
     def _abandon(self, number: object, call: _Call) -> None:
+        if call.done.is_set():
+            # The reply was read between the cancellation and this task's next step.
+            self._undo(call)
+            return
         call.abandoned = True
         if not call.left:
-            self._calls.pop(number, None)
             self._outbox = deque(entry for entry in self._outbox if entry[1] is not call)
+        if not call.left or call.late is None:
+            # The reply would be dropped, and a peer may never send one.
+            self._calls.pop(number, None)
 
     async def _write(self, stream: trio.abc.SendStream) -> None:
         while True:
@@ -287,7 +294,11 @@ class Connection:
             call.result = frame.get("result")
         call.written.set()
         call.done.set()
-        if call.abandoned and call.late is not None and error is None:
+        if call.abandoned:
+            self._undo(call)
+
+    def _undo(self, call: _Call) -> None:
+        if call.late is not None and call.error is None:
             assert self._service is not None
             self._service.start_soon(self._run_late, call.late, call.result)
 
