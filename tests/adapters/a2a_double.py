@@ -63,7 +63,7 @@ def piece(text: str, *, append: bool = False, artifact: str = "0", task_id: str 
     return {"artifactUpdate": {"taskId": task_id, "artifact": made, "append": append}}
 
 
-def refused(code: int, text: str = "no") -> Answer:
+def refused(code: object, text: str = "no") -> Answer:
     return {"error": {"code": code, "message": text}}
 
 

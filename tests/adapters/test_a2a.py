@@ -547,6 +547,7 @@ async def test_a_task_that_cannot_be_taken_up_again_is_lost(
         (httpx.Response(200, json=refused(-32602)), turnstop.BackendRefused, "refused the message"),
         (httpx.Response(200, json=refused(-32006)), turnstop.BackendMisbehaved, "may go on"),
         (httpx.Response(200, json=refused(-32603, "oven")), turnstop.BackendError, "oven"),
+        (httpx.Response(200, json=refused([], "list")), turnstop.BackendError, "list"),
     ],
 )
 async def test_what_comes_instead_of_an_answer(

@@ -679,6 +679,15 @@ async def test_what_nobody_serves_is_refused_and_what_no_turn_takes_is_cancelled
         assert server.answers[2]["result"] == {"decision": "cancel"}
 
 
+async def test_a_strange_question_that_no_turn_takes_ends_nothing() -> None:
+    async with codex() as (backend, server):
+        questions = [{"id": "q", "options": ["yes", 1, None]}]
+        await server.ask(1, "item/tool/requestUserInput", turnId="U0", questions=questions)
+        await wait_all_tasks_blocked()
+        assert server.answers[1]["result"] == {"answers": {}}
+        assert await backend.start(request()) is not None
+
+
 def agent(turn: str, root: str, status: str = "inProgress", parent: str | None = "T1") -> Frame:
     return {"parent": parent, "turn": {"id": turn, "rootTurnId": root, "status": status}}
 

@@ -222,7 +222,7 @@ def _understand(event: ServerEvent, hear: Callable[[pb.StreamResponse], None]) -
     if error := answer.get("error"):
         code = error.get("code") if isinstance(error, dict) else None
         text = error.get("message") if isinstance(error, dict) else error
-        raise AgentError(code, f"{text} ({code})")
+        raise AgentError(code if isinstance(code, int) else None, f"{text} ({code})")
     hear(json_format.ParseDict(answer["result"], pb.StreamResponse(), ignore_unknown_fields=True))
 
 

@@ -105,7 +105,8 @@ def _options(params: Mapping[str, Any]) -> tuple[str, ...]:
     """The choices of a single question; several questions are answered by a mapping, or a text."""
     questions = _questions(params)
     options = questions[0].get("options") if len(questions) == 1 else None
-    return tuple(str(one.get("label")) for one in options) if isinstance(options, list) else ()
+    listed = options if isinstance(options, list) else ()
+    return tuple(str(one.get("label")) for one in listed if isinstance(one, dict))
 
 
 def _tool_output(text: str, success: bool) -> Mapping[str, Any]:
