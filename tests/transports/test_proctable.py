@@ -4,12 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import attrs
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from turnstop.transports import proctable
 
@@ -198,3 +200,24 @@ async def test_a_look_does_not_queue_behind_the_applications_threads() -> None:
     finally:
         for number in range(int(limiter.total_tokens)):
             limiter.release_on_behalf_of(number)
+
+
+def test_looks_that_outlived_their_run_hold_up_no_other_run() -> None:
+    over = threading.Event()
+
+    async def abandon() -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(proctable._look, over.wait)
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+
+    async def look() -> None:
+        with trio.fail_after(10):
+            await proctable.find_session(os.getsid(0), since=0)
+
+    trio.run(abandon)
+    try:
+        trio.run(look)
+    finally:
+        over.set()

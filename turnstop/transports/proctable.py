@@ -33,8 +33,8 @@ T = TypeVar("T")
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LOOK_EVERY = 0.002
-# A look must not queue behind the application's own threads: it is on the way of a stop.
-_LOOKERS = trio.CapacityLimiter(8)
+_LOOKERS_LIMIT = 8
+_lookers: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("turnstop lookers")
 
 
 @attrs.frozen
@@ -107,7 +107,17 @@ async def find_session(session: int, *, since: int) -> list[TableEntry]:
 
 
 async def _look(look: Callable[[], T]) -> T:
-    return await trio.to_thread.run_sync(look, abandon_on_cancel=True, limiter=_LOOKERS)
+    return await trio.to_thread.run_sync(look, abandon_on_cancel=True, limiter=_limiter())
+
+
+def _limiter() -> trio.CapacityLimiter:
+    # A look must not queue behind the application's own threads: it is on the way of a stop. Nor
+    # behind another run's: a thread that outlives its run never gives its token back.
+    try:
+        return _lookers.get()
+    except LookupError:
+        _lookers.set(limiter := trio.CapacityLimiter(_LOOKERS_LIMIT))
+        return limiter
 
 
 async def end_processes(
