@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 import turnstop
 from turnstop import Ending, Proof, StopBudget
@@ -219,6 +222,31 @@ async def test_a_thread_that_never_looks_is_abandoned_and_named(
     assert after.ending is Ending.FINISHED
     assert "cannot be killed" in caplog.text
     await trio.to_thread.run_sync(over.wait)
+
+
+async def test_threads_that_end_while_they_are_named_disturb_nothing() -> None:
+    let_go, named = threading.Event(), []
+
+    class LetGo(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            named.append(record.getMessage())
+            let_go.set()
+            while local.alive:  # type: ignore[attr-defined]
+                time.sleep(0.001)
+
+    handler = LetGo()
+    logger = logging.getLogger("turnstop.adapters.local")
+    logger.addHandler(handler)
+    budget = StopBudget(cancel_within=0.05, kill_within=0.05)
+    try:
+        async with open_local(lambda work: let_go.wait()) as local:
+            async with turnstop.open_rooms(local, budget=budget) as rooms:
+                async with rooms.turn("r", None), rooms.turn("s", None):
+                    await wait_all_tasks_blocked()
+    finally:
+        let_go.set()
+        logger.removeHandler(handler)
+    assert len(named) == 2
 
 
 async def test_a_threads_question_ends_with_its_turn() -> None:

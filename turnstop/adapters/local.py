@@ -248,5 +248,6 @@ async def open_local(
     try:
         yield local
     finally:
-        for turn in local.alive:
+        # Copied: a thread that ends now takes itself out.
+        for turn in tuple(local.alive):
             logger.warning("%s has not ended and cannot be killed", turn)
