@@ -5,6 +5,7 @@ import signal
 import sys
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 
@@ -83,6 +84,18 @@ async def test_what_is_left_of_the_session_is_killed() -> None:
         os.kill(left, 0)
     assert child.returncode == 0
     assert await proctable.find_session(child.pid, since=0) == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+async def test_who_was_given_the_pid_of_a_dead_child_is_not_its_leftover() -> None:
+    async with open_process(python("")) as child:
+        await child.wait()
+        stranger = await trio.lowlevel.open_process(["sleep", "300"], start_new_session=True)
+        try:
+            assert await attrs.evolve(child, pid=stranger.pid)._left() == []
+        finally:
+            stranger.kill()
+            await stranger.wait()
 
 
 async def test_it_has_its_own_session_and_group() -> None:

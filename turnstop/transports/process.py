@@ -121,7 +121,11 @@ class ChildProcess:
             await proctable.end_processes(self._left, grace=0.2, patience=0.5)
 
     async def _left(self) -> list[proctable.TableEntry]:
-        return await proctable.find_session(self.pid, since=self._started)
+        found = await proctable.find_session(self.pid, since=self._started)
+        # The system gives a pid away when nothing of its session is left. One that runs again
+        # after the child was reaped is another's, and so is its session.
+        recycled = self.returncode is not None and any(one.pid == self.pid for one in found)
+        return [] if recycled else found
 
     async def _discard_stdout(self) -> None:
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
