@@ -63,6 +63,8 @@ def outcome(*, gone: bool = True, survivors: tuple[str, ...] = ()) -> Outcome:
         (Work("a", 1, 10 + WATCH - 0.1), outcome(gone=False), False),
         (Work("a", 1, None, 42), outcome(survivors=("pid 42, sleep 60",)), False),
         (Work("a", 1, None, 42), outcome(survivors=("pid 421, sleep 60",)), True),
+        (Work("a", 1, None, 42), outcome(survivors=("sleep 60 (pid 7, 42)",)), False),
+        (Work("a", 1, None, 42), outcome(survivors=("sleep 42 (pid 7, 60)",)), True),
     ],
 )
 def test_what_is_lost(work: Work, found: Outcome, is_lost: bool) -> None:

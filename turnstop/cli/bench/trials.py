@@ -26,6 +26,8 @@ JITTER = 0.020
 _LOOK_EVERY = 0.5
 _SETUP_WITHIN = 30.0
 _NEXT_WITHIN = 10.0
+# As survivors name them: other numbers, of a command line for instance, excuse nothing.
+_PIDS = re.compile(r"\bpid (\d+(?:, \d+)*)")
 
 
 @attrs.define(eq=False)
@@ -138,7 +140,12 @@ class Trials:
 
 def _lost(outcome: Outcome, work: Sequence[Work]) -> list[str]:
     """The work that gives the settlement the lie."""
-    named = {int(pid) for text in outcome.survivors for pid in re.findall(r"\d+", text)}
+    named = {
+        int(pid)
+        for text in outcome.survivors
+        for pids in _PIDS.findall(text)
+        for pid in pids.split(", ")
+    }
     limit = outcome.settled_at + (NOTICE if outcome.gone else WATCH)
     return [
         one.name
