@@ -151,6 +151,21 @@ async def test_a_zombie_counts_as_dead() -> None:
         end(process)
 
 
+async def test_a_process_is_found_also_while_its_program_is_replaced() -> None:
+    again = 'exec sh -c "$AGAIN"'
+    process = subprocess.Popen(  # noqa: ASYNC220
+        ["sh", "-c", again],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "AGAIN": again, MARK: "replaced"},
+        start_new_session=True,
+    )
+    try:
+        for _ in range(200):
+            assert [entry.pid for entry in await finder("replaced")()] == [process.pid]
+    finally:
+        end(process)
+
+
 async def test_entries_are_named_by_pid_and_command() -> None:
     process = start("echo up; exec sleep 300", "named")
     try:

@@ -33,6 +33,8 @@ T = TypeVar("T")
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LOOK_EVERY = 0.002
+_LOOKS_AT_EMPTY = 5
+_REPLACED_WITHIN = 0.0005
 _LOOKERS_LIMIT = 8
 _lookers: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("turnstop lookers")
 
@@ -166,7 +168,7 @@ def _find_marked(marks: Mapping[str, str]) -> list[Marked]:
     needles = [f"{name}={value}".encode() for name, value in marks.items()]
     environments = {}
     for pid in table:
-        block = _read(pid, "environ")
+        block = _read_environment(pid)
         # Most processes are strangers: only what may carry the mark is taken apart.
         if any(needle in block for needle in needles):
             environment = _parse(block)
@@ -180,6 +182,26 @@ def _find_marked(marks: Mapping[str, str]) -> list[Marked]:
             if inherited is not None:
                 environments[entry.pid] = inherited
     return [Marked(_named(table[pid]), found) for pid, found in environments.items()]
+
+
+def _read_environment(pid: int) -> bytes:
+    """The environment of a process, also of one that is just being replaced by another program.
+
+    The kernel shows none for a moment then. Whoever is looked at in that moment, when the shell
+    that began it has just been ended, would be nobody's child and carry no mark.
+    """
+    for _ in range(_LOOKS_AT_EMPTY):
+        block = _read(pid, "environ")
+        if block or not _is_program(pid):
+            return block
+        time.sleep(_REPLACED_WITHIN)
+    return b""
+
+
+def _is_program(pid: int) -> bool:
+    """Whether it has memory of its own, that we may look at: no kernel thread, and not dying."""
+    memory = _read(pid, "statm").partition(b" ")[0]
+    return memory not in (b"", b"0") and os.access(f"{_PROC}/{pid}/environ", os.R_OK)
 
 
 def _ancestry(table: Mapping[int, TableEntry]) -> set[int]:
