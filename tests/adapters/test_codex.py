@@ -712,6 +712,29 @@ async def test_the_sub_agents_that_still_work_for_the_turn_are_found_and_ended()
         ]
 
 
+async def test_a_sub_agent_that_cannot_be_read_does_not_hide_the_others() -> None:
+    async with codex() as (backend, server):
+        turn = await backend.start(request())
+        server.agents = {"A1": agent("V1", "U1"), "A2": agent("V2", "U1")}
+        told = server.turns_list
+
+        async def tell(params: Frame) -> Frame:
+            return {"error": NO_TURN} if params["threadId"] == "A1" else await told(params)
+
+        server.turns_list = tell  # type: ignore[method-assign]
+        assert [str(one) for one in await turn.leftovers()] == ["sub-agent A2: look"]
+
+
+async def test_a_codex_that_is_gone_has_no_sub_agents() -> None:
+    async with codex() as (backend, server):
+        turn = await backend.start(request())
+        await server.stream.send_eof()
+        rpc: Connection = backend._codex.rpc
+        await rpc.broken.wait()
+        rpc.declare_lost(lambda: BackendLost("codex exited", gone=True))
+        assert await turn.leftovers() == []
+
+
 async def test_a_sub_agent_that_goes_on_is_a_survivor(autojump_clock: MockClock) -> None:
     async with codex() as (backend, server):
         turn = await backend.start(request())
@@ -735,7 +758,10 @@ async def test_a_hung_codex_does_not_keep_the_commands_from_being_looked_for(
             return None
 
         server.thread_list = silence  # type: ignore[method-assign,assignment]
-        assert await turn.leftovers() == []
+        left = await turn.leftovers()
+        # It may have sub-agents at work: that there are none is not known.
+        assert [str(one) for one in left] == ["unknown: codex has not told of its sub-agents"]
+        assert await turn.sweep(left) == left
 
 
 async def spawn(server: Server, thread: str, turn: str, agent: str) -> None:

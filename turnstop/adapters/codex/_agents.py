@@ -42,6 +42,14 @@ class SubAgent:
         return f"sub-agent {self.thread}: {self.task}"
 
 
+@attrs.frozen
+class UnknownAgents:
+    """What is left where codex has not told in time: there may be sub-agents, or none."""
+
+    def __str__(self) -> str:
+        return "unknown: codex has not told of its sub-agents"
+
+
 @final
 class Agents:
     """The sub-agents of one turn.
@@ -67,13 +75,13 @@ class Agents:
         self.threads.update(fresh)
         return fresh
 
-    async def find(self) -> list[SubAgent]:
-        """Those that work for the turn now. A codex that is gone, or hangs, has none to tell.
+    async def find(self) -> list[SubAgent | UnknownAgents]:
+        """Those that work for the turn now. A codex that is gone, or knows no such call, has none.
 
         **Cancellation:** nothing is left.
         """
-        found: list[SubAgent] = []
-        with suppress(BackendLost, RpcError):
+        found: list[SubAgent | UnknownAgents] = []
+        try:
             for thread in await self._descendants():
                 number = str(thread.get("id"))
                 turn = await self._last_turn(number)
@@ -83,20 +91,29 @@ class Agents:
                 if turn.get("status") == "inProgress":
                     task = str(thread.get("preview", ""))[:_TASK]
                     found.append(SubAgent(number, str(turn.get("id")), task))
+        except RpcError:
+            pass
+        except BackendLost as lost:
+            # They are gone with the process. One that hangs may go on, and they with it.
+            if not lost.gone:
+                found.append(UnknownAgents())
         return found
 
-    async def end(self, found: Sequence[SubAgent]) -> list[SubAgent]:
+    async def end(
+        self, found: Sequence[SubAgent | UnknownAgents]
+    ) -> list[SubAgent | UnknownAgents]:
         """Interrupt them, and those that they have set to work meanwhile.
 
         Returns:
-            those that still work.
+            those that still work, or what is not known of them.
 
         **Cancellation:** what has been told to end stays told.
         """
         for _ in range(_ROUNDS):
-            if not found:
+            known = [one for one in found if isinstance(one, SubAgent)]
+            if not known:
                 break
-            for agent in found:
+            for agent in known:
                 params = {"threadId": agent.thread, "turnId": agent.turn}
                 # A refusal is no end: codex is asked again who still works.
                 with suppress(BackendLost, RpcError):
@@ -119,7 +136,10 @@ class Agents:
 
     async def _last_turn(self, thread: str) -> dict[str, Any]:
         params = {"threadId": thread, "limit": 1}
-        rows = _rows(await self._rpc.call_within(_PATIENCE, "thread/turns/list", params))
+        try:
+            rows = _rows(await self._rpc.call_within(_PATIENCE, "thread/turns/list", params))
+        except RpcError:
+            return {}  # One that cannot be read must not hide the others.
         return rows[0] if rows else {}
 
 

@@ -11,7 +11,7 @@ from ..._errors import BackendMisbehaved, Silenced
 from ...abc import Emit, End, How
 from ...transports.jsonrpc import Connection, Incoming, Topic
 from ...transports.serving import open_serving
-from ._agents import Agents, SubAgent
+from ._agents import Agents, SubAgent, UnknownAgents
 from ._asks import cancelled, decline, to_answer, to_ask
 from ._commands import Commands, ShellCommand
 from ._events import Translator
@@ -125,15 +125,19 @@ class CodexTurn:
         self._translator.stopped = True
         await interrupt(self._rpc, self.session, self._turn, self._begun, sent)
 
-    async def leftovers(self) -> list[SubAgent | ShellCommand]:
+    async def leftovers(self) -> list[SubAgent | UnknownAgents | ShellCommand]:
         """The sub-agents that still work for this turn, and its shell commands that still run."""
         agents = await self._agents.find()
         return [*agents, *await self._commands.find()]
 
-    async def sweep(self, leftovers: Sequence[object]) -> list[SubAgent | ShellCommand]:
+    async def sweep(
+        self, leftovers: Sequence[object]
+    ) -> list[SubAgent | UnknownAgents | ShellCommand]:
         """End them, and whatever they started since."""
         # A sub-agent starts commands: it is ended first.
-        agents = await self._agents.end([one for one in leftovers if isinstance(one, SubAgent)])
+        agents = await self._agents.end(
+            [one for one in leftovers if isinstance(one, SubAgent | UnknownAgents)]
+        )
         commands = [one for one in leftovers if isinstance(one, ShellCommand)]
         return [*agents, *await self._commands.end(commands)]
 
