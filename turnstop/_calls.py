@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import attrs
 import trio
-from trio.lowlevel import disable_ki_protection, enable_ki_protection
+from trio.lowlevel import disable_ki_protection
 
 logger = logging.getLogger("turnstop")
 
@@ -127,7 +127,6 @@ class Late:
                     call.give_up()
                     self.stragglers[call] = self.turn_id
 
-    @enable_ki_protection
     async def _attempt(self, call: Call, args: tuple[Any, ...], back: trio.Event) -> None:
         try:
             await call.make(getattr(self.remote, call.name), *args)

@@ -98,7 +98,6 @@ class House:
         self._blocks -= 1
         if self._blocks == 0 and self._exit is not None:
             trio.lowlevel.reschedule(self._exit)
-            self._exit = None
 
     async def wait_empty(self) -> None:
         """Wait until every block has left.

@@ -10,7 +10,6 @@ from typing import Any
 
 import attrs
 import trio
-from trio.lowlevel import enable_ki_protection
 
 from ._account import Account
 from ._calls import Call, Late, Reaping, unprotected
@@ -200,7 +199,6 @@ class Life(Account):
 
     # The tasks.
 
-    @enable_ki_protection
     async def _live(self) -> None:
         if self.settlement is not None:
             return
@@ -242,7 +240,6 @@ class Life(Account):
         )
         await late.stop()
 
-    @enable_ki_protection
     async def _do_cancel(self) -> None:
         # None after the end: the call is made only where there is something to be told of.
         if self._verdict is None:
@@ -253,7 +250,6 @@ class Life(Account):
             await self._see_out()
             await self._stop_late(self._remote, None if self._life.over else self._life)
 
-    @enable_ki_protection
     async def _do_kill(self) -> None:
         assert self._kill is not None
         if self._verdict is None:
@@ -269,7 +265,6 @@ class Life(Account):
             self._advance()
         await self._see_out()
 
-    @enable_ki_protection
     async def _do_reap(self) -> None:
         assert self._reaping is not None
         try:
@@ -285,7 +280,6 @@ class Life(Account):
         if self._lingering and self.settlement is None:
             await self._linger()
 
-    @enable_ki_protection
     async def _linger(self) -> None:
         """The ending is known and calls are still out: give them a moment, then settle."""
         # An answer that is here already is taken before its call is cancelled.

@@ -150,10 +150,7 @@ class Watch:
             self._parked = None
             return trio.lowlevel.Abort.SUCCEEDED
 
-        try:
-            await trio.lowlevel.wait_task_rescheduled(abort)
-        finally:
-            self._until = -math.inf
+        await trio.lowlevel.wait_task_rescheduled(abort)
 
     @trio.lowlevel.disable_ki_protection
     def _tell(self, observer: Observer, settlement: Settlement) -> None:

@@ -35,7 +35,7 @@ class _Worker:
 
 @attrs.define(eq=False)
 class Workers:
-    """Has jobs done, each by a task that does nothing else meanwhile.
+    """Has jobs done, each by a task that does nothing else meanwhile, protected from Ctrl-C.
 
     Attributes:
         start_soon: the nursery's.

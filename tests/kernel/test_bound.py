@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from turnstop import BackendLost, BackendRefused, Ending, Settlement, StopBudget, Turn, open_rooms
 
-from .backend import CANCELLED, COMPLETED, Act, Recorder, ending, hang, occupy
+from .backend import CANCELLED, COMPLETED, Act, Recorder, Remote, ending, hang, occupy
 
 BUDGET = StopBudget(cancel_within=4, kill_within=2)
 
@@ -358,6 +359,15 @@ async def test_the_errors_of_a_late_cancel_and_kill_are_logged_and_never_leave_t
     assert raised == ["one", "two"]
 
 
+async def test_a_late_turn_without_a_kill_is_only_cancelled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    backend = Recorder()
+    await late_reveal(backend)
+    assert backend.calls == ["start", "cancel"]
+    assert [record for record in caplog.records if record.exc_info] == []
+
+
 async def test_a_stubborn_late_cancel_does_not_hold_up_the_late_kill() -> None:
     backend = Recorder(cancel=Act(stubborn=50), kill=Act())
     await late_reveal(backend)
@@ -444,20 +454,44 @@ async def test_ten_rooms_settle_in_the_time_of_one() -> None:
         assert trio.current_time() == 9
 
 
+def jump() -> None:
+    clock = trio.lowlevel.current_clock()
+    assert isinstance(clock, MockClock)
+    clock.jump(0.5)
+
+
+class Deaf(Remote):
+    """Its follow comes back when the turn has ended, and not for being cancelled."""
+
+    async def follow(self, emit: Any) -> Any:
+        jump()
+        with trio.CancelScope(shield=True):
+            await self._over.wait()
+        return self._end
+
+
 @pytest.mark.parametrize("raises", [None, BackendLost("at once")])
 async def test_a_turn_revealed_just_before_its_bound_is_told_though_the_bound_comes_first(
     raises: BackendLost | None,
 ) -> None:
-    def jump() -> None:
-        clock = trio.lowlevel.current_clock()
-        assert isinstance(clock, MockClock)
-        clock.jump(0.5)
-
     # The watcher and the canceller run in one pass, in either order: each comes up in twenty.
     for _ in range(20):
         backend = Recorder(start=Act(takes=6.75), follow=Act(notify=jump, raises=raises))
         async with open_rooms(backend, budget=BUDGET) as rooms:
             with trio.move_on_after(1):
-                async with rooms.turn("a", "x"):
-                    await trio.sleep_forever()
+                await occupy(rooms.turn("a", "x"))
         assert len(backend.at("cancel")) == 1
+
+
+async def test_a_turn_revealed_just_before_its_bound_is_not_killed_when_telling_it_was_enough() -> (
+    None
+):
+    for _ in range(20):
+        backend = Recorder(start=Act(takes=6.75), make=Deaf, kill=Act())
+        # It ends while it is still being told.
+        end = partial(lambda made: made.remote.finish(CANCELLED), backend)
+        backend.cancel = Act(sent=False, notify=end, takes=1)
+        async with open_rooms(backend, budget=BUDGET) as rooms:
+            with trio.move_on_after(1):
+                await occupy(rooms.turn("a", "x"))
+        assert backend.calls == ["start", "cancel"]

@@ -18,9 +18,10 @@ from turnstop._gate import MAX_EVENTS
 from turnstop._house import House
 from turnstop._life import Life
 from turnstop._rooms import Rooms
+from turnstop.abc import End, Request
 from turnstop.events import Other
 
-from .backend import Act, Recorder, ending, hang, occupy
+from .backend import CANCELLED, Act, Recorder, Remote, ending, hang, occupy
 
 
 @pytest.fixture(autouse=True)
@@ -394,3 +395,58 @@ def test_ctrl_c_in_any_step_of_the_kernel_leaves_it_whole(function: Any) -> None
         assert turn.settlement is not None or turn.state == "new"
     if turns and turns[0].settlement is not None and turns[0].settlement.asked_at == 1:
         assert turns[0].settlement.settled_at == 3.5
+
+
+async def test_adapter_code_and_observers_may_be_interrupted_and_kernel_code_may_not() -> None:
+    seen: dict[str, bool] = {}
+
+    def look(name: str) -> None:
+        seen[name] = trio.lowlevel.currently_ki_protected()
+
+    class Looking(Remote):
+        async def follow(self, emit: Any) -> End:
+            look("follow")
+            await self._over.wait()
+            return CANCELLED
+
+        async def cancel(self, sent: Any) -> None:
+            look("cancel")
+            sent()
+
+        async def kill(self) -> None:
+            look("kill")
+            self.finish(CANCELLED)
+
+        async def leftovers(self) -> list[object]:
+            look("leftovers")
+            return ["one"]
+
+        async def sweep(self, found: object) -> list[object]:
+            look("sweep")
+            return []
+
+    class Backend:
+        async def start(self, request: Request[Any]) -> Any:
+            look("start")
+            return Looking(Recorder(), request.turn_id, session="s")
+
+        async def forget(self, session: object) -> None:
+            look("forget")
+
+    async with open_rooms(Backend(), observers=[lambda _: look("observer")]) as rooms:
+        async with rooms.turn("a", "x"):
+            await trio.sleep(1)
+            look("body")
+        await rooms.retire("a")
+    names = [
+        "start",
+        "follow",
+        "body",
+        "cancel",
+        "kill",
+        "leftovers",
+        "sweep",
+        "observer",
+        "forget",
+    ]
+    assert seen == dict.fromkeys(names, False)

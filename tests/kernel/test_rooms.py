@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ from turnstop import (
     Turn,
     open_rooms,
 )
-from turnstop.abc import current_turn
+from turnstop.abc import End, Request, current_turn
 from turnstop.events import Other
 
 from .backend import COMPLETED, Act, Recorder, Remote, ending, hang, occupy
@@ -338,3 +340,37 @@ async def test_a_turn_that_is_over_with_its_block_open_keeps_the_room_and_is_not
             await wait_all_tasks_blocked()
             found = rooms.statistics()
             assert (found.rooms, found.live, found.stopping) == (1, 0, 0)
+
+
+async def test_a_turn_that_is_over_is_freed_at_once_and_not_at_some_collection() -> None:
+    class Brief:
+        session = None
+
+        async def start(self, request: Request[object]) -> Brief:
+            return self
+
+        async def follow(self, emit: object) -> End:
+            return COMPLETED
+
+        async def cancel(self, sent: object) -> None:
+            raise AssertionError
+
+    class Content:
+        pass
+
+    gc.collect()
+    gc.disable()
+    try:
+        async with open_rooms(Brief()) as rooms:
+            kept = []
+            for _ in range(3):
+                content = Content()
+                kept.append(weakref.ref(content))
+                async with rooms.turn("a", content) as turn:
+                    async for _ in turn:
+                        pass
+                del turn, content
+            await wait_all_tasks_blocked()
+            assert [ref() for ref in kept] == [None, None, None]
+    finally:
+        gc.enable()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -87,17 +88,22 @@ async def test_an_observer_that_raises_is_reported_once_and_dropped(
     assert caplog.records[0].exc_info is not None
 
 
+@pytest.mark.parametrize("broken_ones", [1, 2, 3])
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
 async def test_a_base_exception_of_an_observer_leaves_open_rooms_and_no_bound_is_lost(
-    kind: type[BaseException],
+    kind: type[BaseException], broken_ones: int
 ) -> None:
-    def broken(_: Settlement) -> None:
-        raise kind("observer")
+    def broken() -> Callable[[Settlement], None]:
+        def observe(_: Settlement) -> None:
+            raise kind("observer")
+
+        return observe
 
     backend = Recorder(cancel=hang())
     turns: list[Any] = []
+    observers = [broken() for _ in range(broken_ones)]
     with pytest.raises(BaseException) as caught:  # noqa: PT011
-        async with open_rooms(backend, budget=StopBudget(2, 1), observers=[broken]) as rooms:
+        async with open_rooms(backend, budget=StopBudget(2, 1), observers=observers) as rooms:
             turns = [rooms.turn("a", "x"), rooms.turn("b", "y")]
             async with turns[0], turns[1]:
                 await wait_all_tasks_blocked()
