@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ import turnstop
 from turnstop import Ending, Proof, StopBudget
 from turnstop.abc import Backend, How, Request
 from turnstop.events import Event, Other, Text, Thought
+from turnstop.transports.sse import EventParser
 
 try:
     import httpx
@@ -585,6 +587,46 @@ async def test_garbage_after_the_reveal_is_cancelled_before_the_room_opens(
             await read(turn)
     assert len(agent.made("CancelTask")) == 1
     assert not turn.settlement.gone
+
+
+async def test_an_event_ends_at_a_newline_and_at_no_other_character(
+    autojump_clock: MockClock,
+) -> None:
+    said = "one\u2028two\x85three"
+    async with open_double() as (agent, rooms), trio.open_nursery() as nursery:
+
+        async def speak() -> None:
+            stream = await agent.stream()
+            stream.say({"task": task("working")})
+            shown = json.dumps({"result": piece(said)}, ensure_ascii=False)
+            stream.say_raw(f"data: {shown}\n")
+            stream.say_raw("\n")
+            stream.say(moved("completed"))
+            stream.end()
+
+        nursery.start_soon(speak)
+        events = await read(rooms.turn("a", "bake"))
+    assert "".join(one.delta for one in events if isinstance(one, Text)) == said
+
+
+async def test_a_line_without_an_end_is_not_kept_for_ever(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parser = partial(EventParser, limit=1000)
+    monkeypatch.setattr("turnstop.adapters.a2a._wire.EventParser", parser)
+    async with open_double() as (agent, rooms), trio.open_nursery() as nursery:
+        agent.on["CancelTask"] = always(task("canceled"))
+
+        async def babble() -> None:
+            stream = await agent.stream()
+            stream.say({"task": task("working")})
+            stream.say_raw("data: ")
+            for _ in range(11):
+                stream.say_raw("x" * 100)
+
+        nursery.start_soon(babble)
+        with pytest.raises(turnstop.BackendMisbehaved, match="a line of more than 1000 bytes"):
+            await read(rooms.turn("a", "bake"))
 
 
 @pytest.mark.parametrize("code", [-32001, -32004, -32602])

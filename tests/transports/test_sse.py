@@ -1,4 +1,4 @@
-"""Server-sent events, put together from lines."""
+"""Server-sent events, put together from chunks."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turnstop._errors import BackendMisbehaved
 from turnstop.transports.sse import EventParser, ServerEvent
 
 
 def parse(text: str) -> list[ServerEvent]:
+    return parse_bytes(text.encode(), len(text.encode()) or 1)
+
+
+def parse_bytes(data: bytes, size: int) -> list[ServerEvent]:
     parser = EventParser()
-    found = (parser.feed(line) for line in text.split("\n"))
-    return [event for event in found if event is not None]
+    chunks = [data[at : at + size] for at in range(0, len(data), size)]
+    return [event for chunk in chunks for event in parser.feed(chunk)]
 
 
 @pytest.mark.parametrize(
@@ -33,6 +38,9 @@ def parse(text: str) -> list[ServerEvent]:
         ("retry: 10\nnonsense\ndata: a: b\n\n", [ServerEvent("a: b")]),
         ("\ufeffdata: one\n\n", [ServerEvent("one")]),
         ("data: cut off", []),
+        ("data: cut off\n", []),
+        ("data: one\r\rdata: two\r\n\r\n", [ServerEvent("one"), ServerEvent("two")]),
+        ("data: a\u2028b\x85c\x0bd\n\n", [ServerEvent("a\u2028b\x85c\x0bd")]),
     ],
 )
 def test_events(text: str, events: list[ServerEvent]) -> None:
@@ -46,3 +54,17 @@ LINES = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs
 def test_what_was_written_is_read(events: list[list[str]]) -> None:
     text = "".join("".join(f"data: {line}\n" for line in lines) + "\n" for lines in events)
     assert [event.data for event in parse(text)] == ["\n".join(lines) for lines in events]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_events_are_the_same_however_they_are_cut(end: str, size: int) -> None:
+    text = f"data: one{end}data: zwölf{end}{end}data{end}{end}"
+    assert parse_bytes(text.encode(), size) == [ServerEvent("one\nzwölf"), ServerEvent("")]
+
+
+@pytest.mark.parametrize("text", [b"data: 456789", b"data: 4\ndata: 6\ndata: 8\n"])
+def test_what_never_ends_is_not_kept(text: bytes) -> None:
+    parser = EventParser(limit=5)
+    with pytest.raises(BackendMisbehaved, match="more than 5 bytes"):
+        parser.feed(text)

@@ -202,12 +202,12 @@ async def _read(response: httpx.Response, hear: Callable[[pb.StreamResponse], No
         return
     parser, failure = EventParser(), None
     with trio.CancelScope() as scope:
-        async for line in response.aiter_lines():
-            event = parser.feed(line)
-            if event is None or failure is not None:
+        async for chunk in response.aiter_bytes():
+            if failure is not None:
                 continue
             try:
-                _understand(event, hear)
+                for event in parser.feed(chunk):
+                    _understand(event, hear)
             except Exception as error:
                 failure = error
                 scope.cancel()
