@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from turnstop.cli import band
+from turnstop.cli.bench.band import _Run
 
 
 def _python(folder: Path, script: str) -> str:
@@ -28,6 +29,17 @@ def test_a_python_without_the_peer_is_refused_in_one_line(tmp_path: Path, script
     (line,) = str(refused.value).splitlines()
     assert "pip install 'band-sdk[a2a,codex]==6.0.1'" in line
     assert "--band-python" in line
+
+
+def test_a_python_that_hangs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(band, "_PROBING_S", 0.2)
+    with pytest.raises(band.BandAbsent):
+        band.find_band_python(_python(tmp_path, "import time; time.sleep(300)"))
+
+
+async def test_an_end_in_words_that_are_no_end_is_none() -> None:
+    turn = band.BandTurn("room", "t1", at={"settled": 1.0}, said={"ended": "TASK_STATE_WORKING"})
+    assert (await _Run(None, turn, 0.0).settled()).ending == "SETTLED"  # type: ignore[arg-type]
 
 
 def test_the_environment_names_a_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

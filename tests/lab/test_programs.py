@@ -49,6 +49,17 @@ async def test_a_version_is_what_the_program_says(tmp_path: Path) -> None:
         await Program("codex", str(program)).version()
 
 
+async def test_a_program_that_hangs_is_waited_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turnstop.lab.programs._ANSWERS_WITHIN", 0.2)
+    program = tmp_path / "codex"
+    program.write_text("#!/bin/sh\nexec sleep 300\n")
+    program.chmod(0o755)
+    with pytest.raises(MissingProgram, match="did not tell its version"):
+        await Program("codex", str(program)).version()
+
+
 def test_codex_is_pointed_at_the_lab(tmp_path: Path) -> None:
     env = codex_env("http://127.0.0.1:9", tmp_path / "home")
     config = Path(env["CODEX_HOME"], "config.toml").read_text()

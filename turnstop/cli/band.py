@@ -25,6 +25,7 @@ INSTALL = (
 )
 _CHILD = Path(__file__).with_name("band_child.py")
 _PROBE = "import importlib.metadata as m, a2a, websockets; print(m.version('band-sdk'))"
+_PROBING_S = 30.0
 _CLOSING_S = 10.0
 _KILLING_S = 2.0
 
@@ -49,8 +50,10 @@ def find_band_python(path: str | os.PathLike[str] | None = None) -> str:
     named = os.fspath(path) if path else os.environ.get("TURNSTOP_BAND_PYTHON")
     python = named or os.path.join(".venv-band", "bin", "python")
     try:
-        found = subprocess.run([python, "-I", "-c", _PROBE], capture_output=True, text=True)
-    except OSError:
+        found = subprocess.run(
+            [python, "-I", "-c", _PROBE], capture_output=True, text=True, timeout=_PROBING_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
         found = None
     if found is not None and found.stdout.strip() == VERSION:
         return python

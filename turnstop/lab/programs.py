@@ -28,6 +28,7 @@ stream_max_retries = 0
 plugins = false
 apps = false
 """
+_ANSWERS_WITHIN = 30.0
 
 
 class MissingProgram(Exception):
@@ -50,12 +51,14 @@ class Program:
         **Cancellation:** ends the program.
         """
         try:
-            done = await trio.run_process(
-                [self.path, "--version"], capture_stdout=True, stderr=subprocess.DEVNULL
-            )
+            with trio.move_on_after(_ANSWERS_WITHIN):
+                done = await trio.run_process(
+                    [self.path, "--version"], capture_stdout=True, stderr=subprocess.DEVNULL
+                )
+                return done.stdout.decode(errors="replace").strip()
         except (OSError, subprocess.CalledProcessError) as error:
             raise MissingProgram(f"{self.path} does not run: {error}") from error
-        return done.stdout.decode(errors="replace").strip()
+        raise MissingProgram(f"{self.path} did not tell its version in {_ANSWERS_WITHIN:.0f} s")
 
 
 CODEX_INSTALL = "python -m pip install openai-codex-cli-bin==0.163.0"

@@ -38,10 +38,11 @@ class _Run:
     async def settled(self) -> Outcome:
         """The peer says no more than that the next turn may come in: it takes the work for gone."""
         settled_at = await self._turn.reached("settled")
-        how = self._turn.said.get("ended")
+        # A stream of the peer may also end in no state, or in one that is no end.
+        ending = _ENDINGS.get(self._turn.said.get("ended", ""))
         at = {what: when + self._offset for what, when in self._turn.at.items()}
         return Outcome(
-            ending=_NO_END if how is None else _ENDINGS[how].name,
+            ending=_NO_END if ending is None else ending.name,
             gone=True,
             asked_at=at.get("asked"),
             sent_at=at.get("told"),
