@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 import trio
@@ -155,6 +156,7 @@ def test_a_plot_is_a_picture(tmp_path: Path) -> None:
         (("--json", "nowhere/x.json"), "nowhere/x.json"),
         (("--plot", "x.nonsense"), "png"),
         (("--plot", "nowhere/x.png"), "nowhere"),
+        (("--plot", "/proc/x.png"), "cannot write /proc/x.png"),
     ],
 )
 def test_a_file_that_cannot_be_written_is_said_before_the_run(
@@ -166,6 +168,38 @@ def test_a_file_that_cannot_be_written_is_said_before_the_run(
     result = bench(*args)
     assert result.exit_code == 2
     assert why in result.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("args", [(), ("--json",), ("--json", "/dev/full")])
+def test_a_full_disk_is_one_line_and_no_lost_stop(args: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        done = _run(*args, stdout=None if "/dev/full" in args else full)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("Error: ")
+    assert "could not be written: No space left" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("args", [(), ("--json",)])
+def test_a_reader_that_has_seen_enough_is_no_lost_stop(args: tuple[str, ...]) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    try:
+        done = _run(*args, stdout=theirs)
+    finally:
+        os.close(theirs)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+
+
+def _run(*args: str, stdout: IO[str] | int | None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from turnstop.cli.main import main; main()", "bench"]
+    return subprocess.run(
+        [*command, "--backend", "local", "--moment", "running", "-n", "1", *args],
+        stdout=subprocess.DEVNULL if stdout is None else stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def test_a_lost_stop_is_exit_status_1_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,9 +282,10 @@ def test_a_missing_program_is_left_out_unless_it_was_named(
     assert result.exit_code == 0, result.output
     assert {row["backend"] for row in json.loads(result.stdout)["rows"]} == {"local"}
     assert "codex is left out" in result.stderr
-    result = runner.invoke(main, ["bench", "--backend", "codex"])
-    assert result.exit_code == 2
-    assert "pip install openai-codex-cli-bin==" in result.stderr.splitlines()[-1]
+    for named in (["--backend", "codex"], ["--codex", "nowhere"]):
+        result = runner.invoke(main, ["bench", *named])
+        assert result.exit_code == 2
+        assert "pip install openai-codex-cli-bin==" in result.stderr.splitlines()[-1]
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -276,3 +311,14 @@ def test_a_runner_that_a_backend_does_not_have() -> None:
     result = bench("--against", "raw")
     assert result.exit_code == 2
     assert "local has no runner raw" in result.stderr
+
+
+def test_a_moment_that_a_backend_does_not_have() -> None:
+    result = CliRunner().invoke(main, ["bench", "--backend", "a2a", "--moment", "tool"])
+    assert result.exit_code == 2
+    assert "a2a has no moment tool" in result.stderr
+
+
+def test_what_is_asked_for_twice_is_measured_once() -> None:
+    result = bench("--backend", "local", "--moment", "running", "--moment", "running", "--json")
+    assert len(json.loads(result.stdout)["rows"]) == 1

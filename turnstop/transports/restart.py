@@ -117,8 +117,8 @@ class Restarting(Generic[T]):
     def _too_often(self, seconds: float) -> BackendLost:
         gone = not isinstance(self._last, BackendLost) or self._last.gone
         error = BackendLost(
-            f"it was lost {self._rule.limit + 1} times within {self._rule.window:g} s and is "
-            f"brought back no sooner than in {seconds:.0f} s; the last time: {self._last}",
+            f"lost {self._rule.limit + 1} times within {self._rule.window:g} s, and not started "
+            f"again for the next {seconds:.0f} s; the last time: {self._last}",
             gone=gone,
         )
         error.__cause__ = self._last

@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, TextIO
@@ -90,18 +93,22 @@ def bench(
     json_file = None if json_name is None else _opened(json_name)
     known = benches(codex, band_python)
     plan = Plan(
-        benches=tuple(known[name] for name in names or _DEFAULT),
-        moments=moments or MOMENTS,
+        benches=tuple(known[name] for name in dict.fromkeys(names or _DEFAULT)),
+        moments=tuple(dict.fromkeys(moments or MOMENTS)),
         n=n,
         against=against,
-        named=bool(names),
+        named=frozenset(names) | ({"codex"} if codex is not None else set()),
     )
     results = run(plan)
-    _show(results, sys.stderr if json_name == "-" else sys.stdout)
+    with _writing("the table"):
+        _show(results, sys.stderr if json_name == "-" else sys.stdout)
     if json_file is not None:
-        json_file.write(json.dumps(results.to_json(), indent=1) + "\n")
+        with _writing("--json"), json_file:
+            json_file.write(json.dumps(results.to_json(), indent=1) + "\n")
+            json_file.flush()
     if plot_file is not None:
-        plot(results.series, plot_file)
+        with _writing("--plot"):
+            plot(results.series, plot_file)
     if any(row.lost for row in results.rows if row.runner == "turnstop"):
         sys.exit(LOST)
 
@@ -128,13 +135,31 @@ def run(plan: Plan) -> Results:
 
 def _opened(name: str) -> IO[str]:
     """Opened before anything is measured, so that nothing is measured in vain."""
+    if name == "-" and sys.stdout is None:
+        raise click.BadParameter("--json has no stdout to write to: name a file")
     try:
         return click.get_current_context().with_resource(click.open_file(name, "w"))
     except OSError as error:
         raise click.BadParameter(f"--json cannot write {name}: {error.strerror}") from None
 
 
-def _show(results: Results, file: TextIO) -> None:
+@contextmanager
+def _writing(what: str) -> Iterator[None]:
+    """A full disk is told in one line, and never by the status that means a lost stop."""
+    try:
+        yield
+    except OSError as error:
+        # What is still buffered has nowhere to go, and Python would try it again at its exit.
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):  # whoever read it has seen enough
+            return
+        raise BenchFailed(f"{what} could not be written: {error.strerror or error}") from error
+
+
+def _show(results: Results, file: TextIO | None) -> None:
     from .table import show
 
-    show(results, file)
+    if file is not None:  # a command whose stdout is closed has none
+        show(results, file)
+        file.flush()

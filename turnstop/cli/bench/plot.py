@@ -20,7 +20,7 @@ def check_plot(file: Path) -> None:
 
     Raises:
         Missing: matplotlib is not installed.
-        click.BadParameter: matplotlib does not know such files, or there is no such folder.
+        click.BadParameter: matplotlib does not know such files, or none can be written there.
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise Missing("--plot needs matplotlib: python -m pip install matplotlib")
@@ -29,8 +29,13 @@ def check_plot(file: Path) -> None:
     kinds = FigureCanvasBase.get_supported_filetypes()
     if file.suffix.removeprefix(".") not in kinds:
         raise click.BadParameter(f"--plot writes one of {', '.join(sorted(kinds))}: {file}")
-    if not file.parent.is_dir():
-        raise click.BadParameter(f"--plot: there is no folder {file.parent}")
+    existed = file.exists()
+    try:
+        file.open("ab").close()
+    except OSError as error:
+        raise click.BadParameter(f"--plot cannot write {file}: {error.strerror}") from None
+    if not existed:
+        file.unlink()
 
 
 def plot(series: Series, file: Path) -> None:
@@ -39,6 +44,7 @@ def plot(series: Series, file: Path) -> None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     figure, axes = pyplot.subplots(figsize=(9, 1 + 0.45 * len(series)), layout="constrained")
     strips = list(series.items())[::-1]
@@ -46,6 +52,9 @@ def plot(series: Series, file: Path) -> None:
         _strip(axes, height, samples)
     axes.set_yticks(range(len(strips)), [" ".join(names) for names, _ in strips])
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("asked → ended, ms (a cross: lost)")
     figure.savefig(file, dpi=150)
     pyplot.close(figure)

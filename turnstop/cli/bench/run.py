@@ -37,14 +37,14 @@ class Plan:
     """What was asked for.
 
     Attributes:
-        named: whether the backends were named: a missing one is then an error, else left out.
+        named: the backends that were named: where one is missing it is an error, else left out.
     """
 
     benches: tuple[Bench, ...]
     moments: tuple[Moment, ...]
     n: int
     against: RunnerName | None = None
-    named: bool = False
+    named: frozenset[str] = frozenset()
 
 
 @attrs.define
@@ -146,13 +146,17 @@ async def _found(plan: Plan, results: Results) -> list[Bench]:
     found = []
     for bench in plan.benches:
         if plan.against is not None and plan.against not in bench.runners:
-            if plan.named:
+            if bench.name in plan.named:
                 raise click.UsageError(f"{bench.name} has no runner {plan.against}")
+            continue
+        if not _moments(plan, bench):
+            if bench.name in plan.named:
+                raise click.UsageError(f"{bench.name} has no moment {', '.join(plan.moments)}")
             continue
         try:
             results.versions.update(await bench.versions())
         except Missing as error:
-            if plan.named:
+            if bench.name in plan.named:
                 raise
             click.echo(f"{bench.name} is left out: {error.message}", err=True)
         else:

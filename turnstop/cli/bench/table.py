@@ -29,6 +29,12 @@ where it was done. next: the session's next turn was let in. lost: work went on 
 said gone, or {WATCH:.0f} s after an unconfirmed (unc) one. surv: survivors that were named."""
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to whoever prints: Console's own exit status would mean a lost stop."""
+        raise BrokenPipeError
+
+
 class _Bar:
     def __init__(self, shown: Progress) -> None:
         self._shown = shown
@@ -60,7 +66,7 @@ def progress() -> Iterator[Bar]:
 def show(results: Results, file: TextIO) -> None:
     """Print the table of one run, for a terminal or for a file."""
     found = _table(results.rows)
-    console = Console(file=file, width=_width(found, file), highlight=False)
+    console = _Console(file=file, width=_width(found, file), highlight=False)
     console.print(found)
     console.print(_LEGEND, style="dim")
     for one in results.ratios:
