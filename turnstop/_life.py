@@ -100,7 +100,6 @@ class Life(Account):
         if error is not None:
             self._errors += (error,)
         if self._verdict is not None:
-            self._advance()
             return
         self._end, self._error = end, error
         if end is not None and end.how is How.FAILED and self._cancel is None:
@@ -125,8 +124,6 @@ class Life(Account):
 
     def _advance(self) -> None:
         if self._verdict is not None:
-            if self._lingering and not self._alive():
-                self._settle()
             return
         failed = self._life.over and self._end is None
         if self._life.over and not (failed and self._remote is not None and not self._gone):
@@ -169,8 +166,6 @@ class Life(Account):
         return self.since is not None and trio.current_time() >= self.since + bound
 
     def _start_kill(self) -> None:
-        if self._phase == 1:
-            self._enter_phase_two()
         self._kill = Call("kill")
         self._spawn(self._do_kill, "turnstop kill")
 
@@ -247,7 +242,6 @@ class Life(Account):
             await self._attempt(self._cancel, self._note_sent)
         elif self._end is None and not self._gone:
             # Revealed just in time, and the bound was over in the next pass.
-            await self._see_out()
             await self._stop_late(self._remote, None if self._life.over else self._life)
 
     async def _do_kill(self) -> None:
@@ -287,8 +281,8 @@ class Life(Account):
         for call in self._alive():
             call.give_up()
         for _ in range(PASSES):
-            if self.settlement is not None:
-                return
+            if not self._alive():
+                break
             await trio.lowlevel.cancel_shielded_checkpoint()
         self._settle()
 
@@ -311,8 +305,8 @@ class Life(Account):
                 [repr(error) for error in settlement.errors],
                 list(survivors),
             )
-            if self.door is not None:
-                self.door.previous = settlement
+            assert self.door is not None
+            self.door.previous = settlement
         backlog = verdict.ending is Ending.FAILED and self._backlog_error
         self.gate.finish(backlog or None)
         self.house.watch.report(settlement)
