@@ -276,7 +276,7 @@ class Life(Account):
 
     async def _linger(self) -> None:
         """The ending is known and calls are still out: give them a moment, then settle."""
-        # An answer that is here already is taken before its call is cancelled.
+        # A call whose answer is here already needs no cancellation.
         await trio.lowlevel.cancel_shielded_checkpoint()
         for call in self._alive():
             call.give_up()

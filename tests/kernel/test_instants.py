@@ -54,8 +54,6 @@ async def test_an_answer_that_comes_with_the_end_is_an_acknowledgement() -> None
         async def cancel(self, sent: Callable[[], None]) -> None:
             sent()
             await self.answer.wait()
-            # The adapter still has something to do with the answer.
-            await trio.lowlevel.checkpoint()
 
     for _ in ORDERS:
         backend = Recorder(make=Answering)
