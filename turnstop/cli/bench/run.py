@@ -114,7 +114,7 @@ async def measure(plan: Plan, results: Results, bar: Bar) -> None:
         BenchFailed: a backend or a runner does not behave as the bench needs it to.
     """
     found = await _found(plan, results)
-    total = sum(len(_moments(plan, b)) * len(_runners(plan, b)) * plan.n for b in found)
+    total = sum(len(_moments(plan, b)) * len(_runners(plan)) * plan.n for b in found)
     for bench in found:
         bar.begin(f"{bench.name}: opening", total)
         # Around all that is opened, since what is opened must not outlive a scope inside.
@@ -122,7 +122,7 @@ async def measure(plan: Plan, results: Results, bar: Bar) -> None:
             async with AsyncExitStack() as stack:
                 target = await stack.enter_async_context(bench.open_target())
                 opened: dict[RunnerName, Runner] = {}
-                for name in _runners(plan, bench):
+                for name in _runners(plan):
                     runner = bench.open_runner(name, target)
                     opened[name] = await stack.enter_async_context(runner)
                 opening.deadline = math.inf
@@ -138,7 +138,7 @@ def _moments(plan: Plan, bench: Bench) -> list[Moment]:
     return [moment for moment in plan.moments if moment in bench.moments]
 
 
-def _runners(plan: Plan, bench: Bench) -> list[RunnerName]:
+def _runners(plan: Plan) -> list[RunnerName]:
     return ["turnstop"] if plan.against is None else ["turnstop", plan.against]
 
 
