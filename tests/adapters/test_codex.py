@@ -294,6 +294,14 @@ async def test_an_end_that_cannot_be_one_is_misbehaviour() -> None:
             await follow(turn)
 
 
+async def test_a_completion_of_nothing_is_misbehaviour() -> None:
+    async with codex() as (backend, server):
+        turn = await backend.start(request())
+        await server.say("turn/completed", threadId="T1")
+        with pytest.raises(BackendMisbehaved, match="completed a turn as None"):
+            await follow(turn)
+
+
 async def test_what_came_before_the_answer_of_the_start_is_heard() -> None:
     async with codex() as (backend, server):
 
@@ -869,6 +877,12 @@ async def test_a_program_that_is_no_app_server_is_lost_with_its_words() -> None:
     code = "import sys; sys.exit('error: unrecognized subcommand')"
     with pytest.raises(BackendError, match="unrecognized subcommand"):
         async with open_codex([sys.executable, "-c", code]):
+            raise AssertionError
+
+
+async def test_an_empty_command_is_misuse() -> None:
+    with pytest.raises(ValueError, match="command is empty"):
+        async with open_codex([]):
             raise AssertionError
 
 

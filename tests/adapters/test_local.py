@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -267,6 +267,48 @@ async def test_a_threads_question_ends_with_its_turn() -> None:
     assert heard == ["yes"]
     assert turn.settlement is not None
     assert (turn.ending, turn.settlement.proof) == (Ending.STOPPED, Proof.EVENT)
+
+
+class AsyncAgent:
+    async def __call__(self, work: Work) -> None:
+        work.emit(Text("hello"))
+
+
+async def test_an_object_with_an_async_call_is_an_async_function() -> None:
+    async with rooms_of(AsyncAgent()) as rooms, rooms.turn("r", None) as turn:
+        assert [event.delta async for event in turn] == ["hello"]
+
+
+async def _agent(work: Work) -> None:
+    raise AssertionError
+
+
+async def _talk(work: Work) -> AsyncGenerator[Text, None]:
+    yield Text("hello")
+
+
+def _count(work: ThreadWork) -> Generator[Text, None, None]:
+    yield Text("one")
+
+
+@pytest.mark.parametrize(
+    ("fn", "way_out"),
+    [(lambda work: _agent(work), "thread=False"), (_talk, "emit events"), (_count, "emit events")],
+)
+async def test_what_has_done_nothing_has_not_finished(
+    fn: Callable[..., object], way_out: str
+) -> None:
+    async with rooms_of(fn) as rooms:
+        turn = rooms.turn("r", None)
+
+        async def read() -> None:
+            async with turn:
+                async for _ in turn:
+                    pass
+
+        with pytest.raises(TypeError, match=way_out):
+            await read()
+    assert turn.ending is Ending.FAILED
 
 
 async def test_what_is_no_function_is_refused() -> None:

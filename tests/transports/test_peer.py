@@ -106,6 +106,7 @@ async def test_a_closed_stdout_ends_the_program() -> None:
     error = await lose("deafen")
     assert error.gone
     assert "was ended by signal 15" in str(error)
+    assert "it had closed its stdout" in str(error)
 
 
 async def test_an_exit_shows_though_a_grandchild_holds_the_pipes() -> None:

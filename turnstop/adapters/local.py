@@ -187,7 +187,7 @@ class _ThreadTurn:
 
     def _run(self, work: ThreadWork) -> End:
         try:
-            self.fn(work)
+            _check_result(self.fn(work))
         except Stopped:
             return End(How.CANCELLED)
         finally:
@@ -208,6 +208,19 @@ class _ThreadTurn:
 
     def __str__(self) -> str:
         return f"thread of turn {self.request.turn_id}"
+
+
+def _check_result(result: object) -> None:
+    """What only makes a coroutine or a generator has done nothing: that is no finished turn."""
+    if inspect.iscoroutine(result):
+        result.close()
+        raise TypeError(f"the function only made {result!r}: open it with thread=False")
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise TypeError(f"the function only made {result!r}: emit events, do not yield them")
+
+
+def _is_async(fn: Callable[..., object]) -> bool:
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)
 
 
 @attrs.define(eq=False)
@@ -243,7 +256,7 @@ async def open_local(
     if not callable(fn):
         raise TypeError(f"a local backend is a function: got {fn!r}")
     if thread is None:
-        thread = not inspect.iscoroutinefunction(fn)
+        thread = not _is_async(fn)
     local = _Local(fn, thread)
     try:
         yield local

@@ -45,6 +45,8 @@ class Peer:
         """A new error: how the program was lost, and whether it is gone."""
         text = self.process.describe()
         why = self.rpc.why
+        if why is None and self.process.signalled:
+            text = f"{text}; it had closed its stdout and went on"
         error = BackendLost(
             f"{text}; {why}" if why else text, gone=self.process.returncode is not None
         )

@@ -47,6 +47,7 @@ class ChildProcess:
         pid: also the id of its session and group.
         stdin: what it reads.
         stdout: what it writes.
+        signalled: whether it was sent a signal from here, since it did not exit by itself.
     """
 
     name: str
@@ -56,6 +57,7 @@ class ChildProcess:
     _process: trio.Process
     _started: int
     _tail: bytearray = attrs.field(factory=bytearray)
+    signalled: bool = attrs.field(default=False, init=False)
 
     def __repr__(self) -> str:
         return f"<ChildProcess {self.describe()}>"
@@ -135,6 +137,7 @@ class ChildProcess:
     def _signal_group(self, number: signal.Signals) -> None:
         # The pid is ours until the child is reaped, which only `poll` and `wait` do.
         if self._process.poll() is None:
+            self.signalled = True
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 

@@ -95,4 +95,8 @@ def _state(item: _Item, over: bool) -> _State:
 def _tokens(told: object, name: str) -> tuple[int, int]:
     found = told.get(name) if isinstance(told, dict) else None
     counts = found if isinstance(found, dict) else {}
-    return int(counts.get("inputTokens") or 0), int(counts.get("outputTokens") or 0)
+    return _count(counts.get("inputTokens")), _count(counts.get("outputTokens"))
+
+
+def _count(tokens: object) -> int:
+    return tokens if isinstance(tokens, int) else 0

@@ -215,6 +215,8 @@ def _command(
         return [_find_program(env), "app-server"]
     if isinstance(command, str | os.PathLike):
         return [os.fspath(command), "app-server"]
+    if not command:
+        raise ValueError("command is empty: name a program, or leave it out")
     return list(command)
 
 

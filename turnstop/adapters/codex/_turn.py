@@ -114,10 +114,12 @@ class CodexTurn:
     def _end(self, incoming: Incoming) -> End:
         agents = self.session.agents or bool(self._agents.threads)
         self.session = CodexSession(self.session, self._rpc, agents=agents)
-        turn = incoming.params["turn"]
-        how = _HOW.get(turn.get("status"))
+        named = incoming.params.get("turn")
+        turn = named if isinstance(named, dict) else {}
+        status = turn.get("status")
+        how = _HOW.get(status) if isinstance(status, str) else None
         if how is None:
-            raise BackendMisbehaved(f"codex completed a turn as {turn.get('status')!r}")
+            raise BackendMisbehaved(f"codex completed a turn as {status!r}")
         return End(how, usage=self._translator.usage, detail=_detail(turn.get("error")))
 
     async def cancel(self, sent: Callable[[], None]) -> None:
