@@ -302,6 +302,14 @@ async def test_a_completion_of_nothing_is_misbehaviour() -> None:
             await follow(turn)
 
 
+async def test_a_completion_that_names_no_turn_is_nobodys_end() -> None:
+    async with codex() as (backend, server):
+        turn = await backend.start(request())
+        await server.say("turn/completed", threadId="T1", turn={"status": "interrupted"})
+        with pytest.raises(BackendMisbehaved, match="did not tell which"):
+            await follow(turn)
+
+
 async def test_what_came_before_the_answer_of_the_start_is_heard() -> None:
     async with codex() as (backend, server):
 

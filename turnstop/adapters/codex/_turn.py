@@ -112,14 +112,16 @@ class CodexTurn:
         start(incoming, serve)
 
     def _end(self, incoming: Incoming) -> End:
-        agents = self.session.agents or bool(self._agents.threads)
-        self.session = CodexSession(self.session, self._rpc, agents=agents)
         named = incoming.params.get("turn")
         turn = named if isinstance(named, dict) else {}
         status = turn.get("status")
         how = _HOW.get(status) if isinstance(status, str) else None
         if how is None:
             raise BackendMisbehaved(f"codex completed a turn as {status!r}")
+        if turn.get("id") != self._turn:
+            raise BackendMisbehaved("codex completed a turn and did not tell which")
+        agents = self.session.agents or bool(self._agents.threads)
+        self.session = CodexSession(self.session, self._rpc, agents=agents)
         return End(how, usage=self._translator.usage, detail=_detail(turn.get("error")))
 
     async def cancel(self, sent: Callable[[], None]) -> None:
