@@ -44,7 +44,7 @@ class House:
         sweep: whether leftovers are ended, or only listed.
         workers: the kernel's tasks.
         closing: no block is entered any more.
-        stragglers: adapter calls that outlived their settlement, each with its turn's id.
+        stragglers: adapter calls that outlived their bound, each with its turn's id or room.
     """
 
     backend: Any

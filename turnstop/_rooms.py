@@ -6,16 +6,16 @@ import itertools
 import secrets
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from typing import Any, Generic, TypeVar, final
 
 import attrs
-import outcome
 import trio
 from trio.lowlevel import enable_ki_protection
 
 from ._admission import Door
 from ._budget import StopBudget
-from ._calls import unprotected
+from ._calls import Call
 from ._errors import BackendError, RoomsClosed
 from ._house import House
 from ._receipt import StopReceipt, ask_all
@@ -136,34 +136,32 @@ class Rooms(Generic[Content], metaclass=OnlyMadeByUs):
         forget = getattr(self._house.backend, "forget", None)
         if forget is None or session is None:
             return
-        found: list[outcome.Maybe[None]] = []
-        back = trio.Event()
-        scope = trio.CancelScope(shield=True)
+        call, back, errors = Call("forget"), trio.Event(), []
+        stragglers, within = self._house.stragglers, self._house.budget.kill_within
 
-        @enable_ki_protection
-        async def call() -> None:
+        async def attempt() -> None:
             try:
-                with scope:
-                    await unprotected(forget, session)
-                found.append(outcome.Value(None))
+                await call.make(forget, session)
             except Exception as error:
-                found.append(outcome.Error(error))
+                errors.append(error)
             finally:
+                stragglers.pop(call, None)
                 back.set()
 
-        self._house.workers.start_soon(call, name=f"turnstop forget of {room!r}")
-        within = self._house.budget.kill_within
+        self._house.workers.spawn(copy_context(), attempt, f"turnstop forget of {room!r}")
         # The wait is ours and can be abandoned; the call may refuse to die.
         with trio.move_on_after(within, shield=True):
             await back.wait()
-        if back.is_set() and not found:
+        if not back.is_set():
+            call.give_up()
+            stragglers[call] = room
+            raise BackendError(f"forget() of room {room!r} took longer than {within} s")
+        if errors:
+            raise errors[0]
+        if not call.ok:
             # Ctrl-C or the like is on its way out of open_rooms, and cancels whoever is inside.
             await trio.lowlevel.checkpoint_if_cancelled()
             raise RoomsClosed(f"forget() of room {room!r} ended these rooms")
-        if not found:
-            scope.cancel()
-            raise BackendError(f"forget() of room {room!r} took longer than {within} s")
-        found[0].unwrap()
 
     def statistics(self) -> Statistics:
         """A snapshot of these rooms."""
@@ -179,11 +177,9 @@ class Rooms(Generic[Content], metaclass=OnlyMadeByUs):
         )
 
     def _shut(self) -> None:
-        if not self._house.closing:
-            self._house.closing = True
-            self._stop_all(StopRequest("closing"))
+        self._house.closing = True
+        self._stop_all(StopRequest("closing"))
 
-    @enable_ki_protection
     async def _close(self) -> None:
         self._shut()
         await self._house.wait_empty()

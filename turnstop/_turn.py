@@ -241,4 +241,3 @@ class Turn(metaclass=OnlyMadeByUs):
             self._event.set()
         if self._leaver is not None:
             trio.lowlevel.reschedule(self._leaver)
-            self._leaver = None

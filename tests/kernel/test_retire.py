@@ -78,6 +78,7 @@ async def test_forget_is_bounded_by_kill_within(act: Act) -> None:
         assert trio.current_time() == 2
         async with rooms.turn("a", "y"):
             await wait_all_tasks_blocked()
+            assert rooms.statistics().stragglers == (1 if act.stubborn else 0)
         assert backend.requests[-1].session is None
     assert trio.current_time() == (50 if act.stubborn else 2)
 
@@ -143,6 +144,28 @@ async def test_a_retire_that_is_cancelled_while_it_waits_passes_the_room_on() ->
             assert backend.requests[-1].session == "s"
         assert backend.forgotten == []
         nursery.cancel_scope.cancel()
+
+
+async def test_a_retire_that_is_given_the_room_and_cancelled_in_one_step_forgets_nothing() -> None:
+    backend = Recorder(session="s", cancel=ending())
+    async with open_rooms(backend) as rooms, trio.open_nursery() as nursery:
+        waiting = trio.CancelScope()
+
+        async def hold() -> None:
+            async with rooms.turn("a", "x"):
+                await trio.sleep_forever()
+            # The room was handed over in this step.
+            waiting.cancel()
+
+        nursery.start_soon(hold)
+        await wait_all_tasks_blocked()
+        with waiting:
+            await rooms.retire("a")
+        assert waiting.cancelled_caught
+        async with rooms.turn("a", "y"):
+            await wait_all_tasks_blocked()
+        assert backend.requests[-1].session == "s"
+    assert backend.forgotten == []
 
 
 @pytest.mark.parametrize("who", ["retire", "app"])
