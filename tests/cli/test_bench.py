@@ -271,6 +271,14 @@ def test_what_is_missing_is_one_line_with_the_command(
     assert line.endswith((f"pip install '{install}'", f"pip install {install}"))
 
 
+def test_an_extra_that_is_really_missing_is_one_line() -> None:
+    script = "import sys; sys.modules['h11'] = None; from turnstop.cli.main import main; main()"
+    command = [sys.executable, "-c", script, "bench", "--backend", "codex"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == ("Error: the lab needs h11: python -m pip install 'turnstop[lab]'\n")
+
+
 def test_a_missing_program_is_left_out_unless_it_was_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

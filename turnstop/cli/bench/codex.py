@@ -95,10 +95,10 @@ class CodexBench:
 
     async def versions(self) -> Mapping[str, str]:
         """codex's own."""
-        from ...lab import MissingProgram, find_codex
-
         if importlib.util.find_spec("h11") is None:
             raise Missing("the lab needs h11: python -m pip install 'turnstop[lab]'")
+        from ...lab import MissingProgram, find_codex
+
         try:
             version = await find_codex(self._path).version()
         except MissingProgram as error:
