@@ -86,7 +86,7 @@ def bench(
 ) -> None:
     """Stop turns of real agents, and measure when their work was gone.
 
-    Exit status: 0; 1 when turnstop lost a stop; 2 when nothing could be measured.
+    Exit status: 0; 1 when turnstop lost a stop; 2 when nothing could be measured, or written.
     """
     if plot_file is not None:
         check_plot(plot_file)
