@@ -19,6 +19,7 @@ from turnstop.abc import End, How, Request
 from turnstop.adapters.codex import open_codex
 from turnstop.adapters.codex._asks import decline
 from turnstop.adapters.codex._open import _Backend, _Settings, _topic_of
+from turnstop.adapters.codex._session import CodexSession
 from turnstop.events import Ask, Event, Text, Thought, ToolCall, Usage
 from turnstop.transports.jsonrpc import Connection, open_connection
 
@@ -336,6 +337,21 @@ async def test_the_last_frames_of_an_old_turn_are_not_the_next_ones() -> None:
         reader = Reader()
         await follow(second, reader)
         assert reader.of(Text, ToolCall) == [Text("mine")]
+
+
+async def test_the_commands_of_earlier_turns_stay_known() -> None:
+    async with codex() as (backend, server):
+        session: Any = None
+        for turn, call in (("U1", "c1"), ("U2", "c2")):
+            remote = await backend.start(request(session=session))
+            await server.item("started", turn, type="commandExecution", id=call, command="x")
+            await server.complete(turn, "completed")
+            await follow(remote)
+            session = remote.session
+        assert session.calls == {"c1", "c2"}
+        # Also where the thread has to be looked at, and where the turn has not ended.
+        other = CodexSession(session, None, agents=False, calls=session.calls)
+        assert (await backend.start(request(session=other))).session.calls == {"c1", "c2"}
 
 
 async def test_the_next_turn_continues_the_thread() -> None:

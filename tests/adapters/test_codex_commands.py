@@ -94,7 +94,7 @@ async def test_a_turns_own_commands_are_found_and_ended_and_no_others(shells: Sh
     thread, other = thread_name(), thread_name()
     earlier = await shells.start(thread, "c0")
     async with a_tick_later():
-        commands = Commands(Rpc(), thread, ticks_now(), set())  # type: ignore[arg-type]
+        commands = Commands(Rpc(), thread, ticks_now(), set(), set())  # type: ignore[arg-type]
         mine = await shells.start(thread, "c1")
         unseen = await shells.start(thread, "c2")
         neighbour = await shells.start(other, "c1")
@@ -115,17 +115,30 @@ async def test_a_new_child_of_an_earlier_command_is_not_this_turns(shells: Shell
     loop = "echo up; while :; do sleep 0.01; done"
     earlier = await shells.start(thread, "c0", loop)
     async with a_tick_later():
-        commands = Commands(Rpc(), thread, ticks_now(), set())  # type: ignore[arg-type]
+        commands = Commands(Rpc(), thread, ticks_now(), set(), set())  # type: ignore[arg-type]
         async with a_tick_later():
             assert await commands.find() == []
             assert await commands.end(await commands.find()) == []
             assert earlier.poll() is None
 
 
+async def test_what_an_earlier_command_left_to_begin_anew_is_not_this_turns(shells: Shells) -> None:
+    thread = thread_name()
+    async with a_tick_later():
+        commands = Commands(Rpc(), thread, ticks_now(), set(), {"c0"})  # type: ignore[arg-type]
+    # As a server that reloads itself: nothing older than the turn is left of it.
+    earlier = await shells.start(thread, "c0")
+    mine = await shells.start(thread, "c1")
+    assert [one.call for one in await commands.find()] == ["c1"]
+    assert await commands.end(await commands.find()) == []
+    assert mine.wait() == -15
+    assert earlier.poll() is None
+
+
 async def test_one_that_ignores_sigterm_in_a_session_of_its_own_is_killed(shells: Shells) -> None:
     thread = thread_name()
     rpc = Rpc()
-    commands = Commands(rpc, thread, ticks_now() - 1, set())  # type: ignore[arg-type]
+    commands = Commands(rpc, thread, ticks_now() - 1, set(), set())  # type: ignore[arg-type]
     inner = "trap '' TERM HUP INT; echo up; while :; do sleep 0.05; done"
     await shells.start(thread, "c1", f'setsid sh -c "{inner}" & wait')
     assert len(await commands.find()) == 1
@@ -137,7 +150,7 @@ async def test_a_sub_agents_commands_are_the_turns_and_another_turns_agents_are_
     shells: Shells,
 ) -> None:
     thread, agent, other = thread_name(), thread_name(), thread_name()
-    commands = Commands(Rpc(), thread, ticks_now() - 1, {agent})  # type: ignore[arg-type]
+    commands = Commands(Rpc(), thread, ticks_now() - 1, {agent}, set())  # type: ignore[arg-type]
     mine = await shells.start(agent, "c1", root=thread)
     theirs = await shells.start(other, "c2", root=thread)
     found = await commands.find()
@@ -150,7 +163,7 @@ async def test_a_sub_agents_commands_are_the_turns_and_another_turns_agents_are_
 async def test_codex_list_names_what_the_table_does_not_show_and_is_told_to_end_it() -> None:
     rpc = Rpc()
     thread = thread_name()
-    commands = Commands(rpc, thread, ticks_now(), set())  # type: ignore[arg-type]
+    commands = Commands(rpc, thread, ticks_now(), set(), set())  # type: ignore[arg-type]
     note(commands, "c1", "npm start")
     note(commands, "c2", "npm test")
     rpc.listed = [
@@ -171,7 +184,7 @@ async def test_the_table_will_do_where_codex_does_not_answer(
     thread = thread_name()
     rpc = Rpc()
     rpc.error = error
-    commands = Commands(rpc, thread, ticks_now() - 1, set())  # type: ignore[arg-type]
+    commands = Commands(rpc, thread, ticks_now() - 1, set(), set())  # type: ignore[arg-type]
     note(commands, "c1")
     process = await shells.start(thread, "c1")
     assert len(await commands.find()) == 1
@@ -182,7 +195,7 @@ async def test_the_table_will_do_where_codex_does_not_answer(
 async def test_without_a_table_the_list_has_to_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     rpc = Rpc()
     rpc.error = BackendLost("no answer")
-    commands = Commands(rpc, thread_name(), ticks_now(), set())  # type: ignore[arg-type]
+    commands = Commands(rpc, thread_name(), ticks_now(), set(), set())  # type: ignore[arg-type]
     note(commands, "c1")
     monkeypatch.setattr("turnstop.adapters.codex._commands.has_table", lambda: False)
     with pytest.raises(BackendLost, match="no answer"):
@@ -192,5 +205,5 @@ async def test_without_a_table_the_list_has_to_answer(monkeypatch: pytest.Monkey
 async def test_codex_is_not_asked_about_a_turn_that_ran_no_command() -> None:
     rpc = Rpc()
     rpc.error = AssertionError("asked")
-    commands = Commands(rpc, thread_name(), ticks_now(), set())  # type: ignore[arg-type]
+    commands = Commands(rpc, thread_name(), ticks_now(), set(), set())  # type: ignore[arg-type]
     assert await commands.find() == []

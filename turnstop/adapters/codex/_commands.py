@@ -3,7 +3,8 @@
 codex puts the ids of the thread, of the call, and of the thread that all its sub-agents go back to
 into the environment of each command. The calls of this turn are known from its items; of a call
 whose item never came, since the turn was stopped in between, and of its sub-agents' calls, the time
-tells: all their processes began after the turn, and a room has one turn at a time.
+tells: all their processes began after the turn, and a room has one turn at a time. The calls of
+earlier turns are known too: what they left may start processes at any time.
 """
 
 from __future__ import annotations
@@ -48,20 +49,32 @@ class ShellCommand:
 
 @final
 class Commands:
-    """The commands of one turn, and of the sub-agents that it set to work."""
+    """The commands of one turn, and of the sub-agents that it set to work.
 
-    def __init__(self, rpc: Connection, thread: str, began: int, agents: Set[str]) -> None:
+    Attributes:
+        calls: the turn's calls that are known, with the command of each.
+    """
+
+    def __init__(
+        self,
+        rpc: Connection,
+        thread: str,
+        began: int,
+        agents: Set[str],
+        earlier: Set[str],
+    ) -> None:
         self._rpc = rpc
         self._thread = thread
         self._agents = agents
         self._began = began
-        self._calls: dict[str, str] = {}
+        self._earlier = earlier
+        self.calls: dict[str, str] = {}
 
     def note(self, incoming: Incoming) -> None:
         """Learn of a command from a notification of the turn."""
         item = incoming.params.get("item")
         if isinstance(item, dict) and item.get("type") == "commandExecution":
-            self._calls[str(item.get("id"))] = str(item.get("command", ""))
+            self.calls[str(item.get("id"))] = str(item.get("command", ""))
 
     async def find(self) -> list[ShellCommand]:
         """What runs of them now.
@@ -73,7 +86,7 @@ class Commands:
         found = []
         for call in {**groups, **terminals}:
             processes = tuple(groups.get(call, ()))
-            command = self._calls.get(call) or (processes[0].command if processes else call)
+            command = self.calls.get(call) or (processes[0].command if processes else call)
             found.append(ShellCommand(call, command, processes, terminals.get(call)))
         return found
 
@@ -117,18 +130,19 @@ class Commands:
         return {
             call: processes
             for call, processes in groups.items()
-            if call in self._calls or processes[0].started >= self._began
+            if call in self.calls
+            or (call not in self._earlier and processes[0].started >= self._began)
         }
 
     async def _terminals(self) -> dict[str, str]:
         """codex's id of each terminal of this turn's calls that it still lists."""
         found: dict[str, str] = {}
         params: dict[str, Any] = {"threadId": self._thread}
-        while self._calls:
+        while self.calls:
             page = await self._ask(_LIST, params)
             listed = page.get("data") if isinstance(page, dict) else None
             for one in listed if isinstance(listed, list) else ():
-                if one.get("itemId") in self._calls:
+                if one.get("itemId") in self.calls:
                     found[str(one["itemId"])] = str(one.get("processId"))
             cursor = page.get("nextCursor") if isinstance(page, dict) else None
             if not cursor:

@@ -20,7 +20,7 @@ from ...transports.proctable import ticks_now
 from ...transports.restart import Restarting, open_restarting
 from ._asks import decline
 from ._interrupt import interrupt
-from ._session import CodexSession, is_idle, may_have_agents
+from ._session import CodexSession, is_idle, known_calls, may_have_agents
 from ._turn import CodexContent, CodexTurn
 
 _INSTALL = "python -m pip install openai-codex-cli-bin==0.163.0"
@@ -100,7 +100,8 @@ class _Backend:
     async def _continue(self, rpc: Connection, session: object) -> CodexSession:
         """Make sure that the thread is there and idle: codex would steer a busy one."""
         thread = str(session)
-        kept = CodexSession(thread, None, agents=may_have_agents(session))
+        agents, calls = may_have_agents(session), known_calls(session)
+        kept = CodexSession(thread, None, agents=agents, calls=calls)
         if is_idle(session, rpc):
             return kept
         status = await _status(rpc, thread)

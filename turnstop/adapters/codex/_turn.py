@@ -41,7 +41,7 @@ class CodexTurn:
         self._topic = topic
         self._turn = turn
         self._agents = Agents(rpc, thread, turn)
-        self._commands = Commands(rpc, thread, began, self._agents.threads)
+        self._commands = Commands(rpc, thread, began, self._agents.threads, session.calls)
         self._translator = Translator()
         self._begun = trio.Event()
 
@@ -121,7 +121,8 @@ class CodexTurn:
         if turn.get("id") != self._turn:
             raise BackendMisbehaved("codex completed a turn and did not tell which")
         agents = self.session.agents or bool(self._agents.threads)
-        self.session = CodexSession(self.session, self._rpc, agents=agents)
+        calls = self.session.calls.union(self._commands.calls)
+        self.session = CodexSession(self.session, self._rpc, agents=agents, calls=calls)
         return End(how, usage=self._translator.usage, detail=_detail(turn.get("error")))
 
     async def cancel(self, sent: Callable[[], None]) -> None:
