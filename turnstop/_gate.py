@@ -90,9 +90,11 @@ class Gate:
         self._weight += weight
         if self._waiting is None:
             self._waiting = deque()
+        behind = bool(self._waiting)
         if not self._merge(self._waiting, event, weight):
             self._waiting.append(event)
-        if len(self._waiting) > MAX_EVENTS or self._weight > MAX_TEXT:
+        # One event of any size is no backlog: no reader could have been faster.
+        if behind and (len(self._waiting) > MAX_EVENTS or self._weight > MAX_TEXT):
             self.owner.overflow()
         else:
             self._wake()

@@ -33,12 +33,13 @@ class Life(Account):
     Attributes:
         gate: what it says, and to whom.
         due: when its alarm rings (Trio's clock); None while it has none.
+        phase: 1 to 3 while it is being stopped, or what it left is looked for; else 0.
     """
 
     gate: Gate = attrs.field(init=False)
     due: float | None = attrs.field(default=None, init=False)
     _context: Context | None = attrs.field(default=None, init=False)
-    _phase: int = attrs.field(default=0, init=False)
+    phase: int = attrs.field(default=0, init=False)
     _lingering: bool = attrs.field(default=False, init=False)
     _verdict: Verdict | None = attrs.field(default=None, init=False)
 
@@ -67,7 +68,7 @@ class Life(Account):
         if not self._life.called:
             self._settle()
             return
-        self._phase = 1
+        self.phase = 1
         self.house.watch.set_first(self, self.since + self.house.budget.cancel_within)
         if self._remote is not None:
             self._spawn(self._do_cancel, "turnstop cancel")
@@ -136,12 +137,12 @@ class Life(Account):
 
     def _cancel_had_its_turn(self, failed: bool) -> bool:
         assert self._cancel is not None
-        if self._phase == 2:
+        if self.phase == 2:
             return self._cancel.over or self._cancel.given_up or self._sent_at is not None
         return failed and self._cancel.over
 
     def ring(self) -> None:
-        if self._phase == 1:
+        if self.phase == 1:
             self._enter_phase_two()
             if self._cancel is not None:
                 self._cancel.give_up()
@@ -155,7 +156,7 @@ class Life(Account):
 
     def _enter_phase_two(self) -> None:
         assert self.since is not None
-        self._phase = 2
+        self.phase = 2
         budget = self.house.budget
         self.house.watch.set_later(self, self.since + budget.cancel_within + budget.kill_within)
 
@@ -172,13 +173,13 @@ class Life(Account):
     def _conclude(self) -> None:
         """The ending is known from here on; what is left of the bound is for leftovers."""
         self._verdict = self._judge()
-        if self.since is None:
+        if self.since is None and self._error is None:
             self._settle()
         elif hasattr(self._remote, "leftovers"):
             for call in (self._cancel, self._kill):
                 if call is not None and call.alive:
                     call.give_up()
-            self._phase = 3
+            self.phase = 3
             due = trio.current_time() + self.house.budget.kill_within
             self.house.watch.set_later(self, due)
             self._reaping = Reaping(self._remote, self.house.sweep)
@@ -292,7 +293,7 @@ class Life(Account):
         verdict = self._verdict = self._verdict or self._judge()
         self.house.watch.call_off(self)
         self._leave_session()
-        survivors = self._name_survivors() if self.since is not None else ()
+        survivors = self._name_survivors() if self.phase else ()
         self.settlement = settlement = self._make_settlement(
             verdict, survivors, self.gate.dropped, trio.current_time()
         )

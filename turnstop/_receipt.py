@@ -26,7 +26,7 @@ class Askable(Protocol):
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class StopReceipt(metaclass=OnlyMadeByUs):
     """The answer of a stop, which never waits.
 
@@ -36,7 +36,10 @@ class StopReceipt(metaclass=OnlyMadeByUs):
     """
 
     verdict: StopVerdict
-    _turns: tuple[Askable, ...] = attrs.field(repr=False)
+    _turns: tuple[Askable, ...] = attrs.field()
+
+    def __repr__(self) -> str:
+        return f"<StopReceipt {self.verdict.name}: {', '.join(self.turn_ids) or 'no turn'}>"
 
     @property
     def turn_ids(self) -> tuple[str, ...]:

@@ -212,9 +212,16 @@ async def open_rooms(
     The exit stops what is live, waits until every block has left, and then for adapter calls
     that refuse to end.
 
+    Raises:
+        TypeError: the backend has no `start`, or an observer cannot be called.
+
     **Cancellation:** stops every turn in the step in which it arrives; the exit then waits for
     the settlements, within their budget.
     """
+    if isinstance(backend, type) or not callable(getattr(backend, "start", None)):
+        raise TypeError(
+            f"open_rooms takes a backend, as an adapter's open_* yields it: got {backend!r}"
+        )
     watch = Watch(observers_of(observers))
     async with open_private_nursery() as nursery:
         house = House(backend, budget or StopBudget(), sweep, Workers(nursery.start_soon), watch)

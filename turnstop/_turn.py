@@ -19,7 +19,8 @@ code may refuse to die. What bounds a stop is one alarm of the watcher, for the 
 
     phase 1       from the asking, for cancel_within: the reveal, cancel(), the end
     phase 2       only without an end, up to asked + cancel_within + kill_within: kill()
-    phase 3       kill_within more, only where the remote turn can list leftovers
+    phase 3       kill_within more, only where the remote turn can list leftovers; also for a turn
+                  that was lost with its process, which may have left commands behind
 
 When the ending is known, calls that are still out are cancelled and given a few passes of the
 scheduler to come back, in which no time goes by; then the turn is settled, and what has not come
@@ -162,6 +163,8 @@ class Turn(metaclass=OnlyMadeByUs):
         return self
 
     def __anext__(self) -> Coroutine[object, object, Event]:
+        if self._door is None and self.settlement is None:
+            raise RuntimeError(f"turn {self.turn_id} says nothing yet: enter it with `async with`")
         return self._gate.next()
 
     # The face.
@@ -205,7 +208,7 @@ class Turn(metaclass=OnlyMadeByUs):
         """One word: `new`, `waiting`, `live`, `stopping`, or the ending once there is one."""
         if self.settlement is not None:
             return self.settlement.ending.value
-        if self._life.since is not None:
+        if self._life.phase:
             return "stopping"
         if self._door is None:
             return "new"
@@ -222,7 +225,7 @@ class Turn(metaclass=OnlyMadeByUs):
         self._halted = True
         verdict = StopVerdict.ASKED
         if self.settlement is None:
-            if self._life.since is None:
+            if self._life.phase == 0:
                 self._life.stop(request)
             else:
                 verdict = StopVerdict.JOINED

@@ -315,3 +315,45 @@ async def test_what_is_no_function_is_refused() -> None:
     with pytest.raises(TypeError, match="a local backend is a function"):
         async with open_local("agent"):  # type: ignore[arg-type]
             pass
+
+
+async def test_an_async_function_that_ends_late_is_stopped_and_not_killed(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    async def agent(work: Work) -> None:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(6.5)
+        await trio.sleep_forever()
+
+    async with rooms_of(agent) as rooms:
+        with trio.move_on_after(1):
+            async with rooms.turn("r", None) as turn:
+                await trio.sleep_forever()
+    assert turn.settlement is not None
+    assert (turn.ending, turn.settlement.settled_at) == (Ending.STOPPED, 6.5)
+
+
+async def test_a_thread_that_fails_is_gone_and_its_room_keeps_its_session() -> None:
+    seen: list[object] = []
+
+    def agent(work: ThreadWork) -> None:
+        seen.append(work.session)
+        work.session = "kept"
+        if work.content == "fail":
+            raise LookupError("no such file")
+
+    async with rooms_of(agent) as rooms:
+        turn = rooms.turn("r", "fail")
+
+        async def read() -> None:
+            async with turn:
+                async for _ in turn:
+                    pass
+
+        with pytest.raises(LookupError, match="no such file"):
+            await read()
+        async with rooms.turn("r", "go on") as after:
+            assert [event async for event in after] == []
+    assert turn.settlement is not None
+    assert (turn.ending, turn.settlement.clean) == (Ending.FAILED, True)
+    assert seen == [None, "kept"]

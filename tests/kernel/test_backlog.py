@@ -94,6 +94,18 @@ async def test_raw_frames_do_not_count_and_what_was_read_neither() -> None:
             assert rooms.statistics().stopping == 0
 
 
+async def test_one_event_of_any_size_is_no_backlog() -> None:
+    backend = Recorder()
+    event = ToolCall("1", "sh", "running", "x" * (10 * 1024 * 1024))
+    async with open_rooms(backend) as rooms:
+        async with rooms.turn("a", "x") as turn:
+            await wait_all_tasks_blocked()
+            backend.remote.say(event)
+            backend.remote.finish(COMPLETED)
+            assert await drain(turn) == [event]
+        assert turn.ending is Ending.FINISHED
+
+
 async def test_single_events_that_were_read_do_not_count_either() -> None:
     backend = Recorder()
     event = ToolCall("1", "sh", "running", "x" * (3 * 1024 * 1024))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import trio
@@ -530,3 +531,19 @@ async def test_a_room_used_again_after_it_was_forgotten_serialises_as_before() -
     assert len(starts) == len(ends) == 9
     assert all(end <= start for end, start in zip(ends, starts[1:], strict=False))
     assert starts == [float(n) for n in range(9)]
+
+
+async def test_reading_a_turn_that_was_never_entered_says_what_is_missing() -> None:
+    async with open_rooms(Recorder()) as rooms:
+        turn = rooms.turn("a", "x")
+        with pytest.raises(RuntimeError, match="enter it with"):
+            await anext(turn)
+        turn.stop()
+        assert [event async for event in turn] == []
+
+
+@pytest.mark.parametrize("wrong", [None, object(), Recorder])
+async def test_what_is_no_backend_is_refused_at_once(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="takes a backend"):
+        async with open_rooms(wrong):
+            pass

@@ -16,6 +16,7 @@ from turnstop import (
     Proof,
     Settlement,
     StopBudget,
+    StopVerdict,
     Turn,
     open_rooms,
 )
@@ -310,3 +311,25 @@ async def test_an_end_exactly_at_the_bound_settles_once(limit: float) -> None:
     assert found.settled_at == limit + 1
     # Whoever of the two is first, nothing is told to a turn that has ended.
     assert backend.at("kill") == ([] if limit == 4 else [5])
+
+
+async def test_what_a_turn_left_that_was_lost_with_its_process_is_swept_and_named() -> None:
+    lost = BackendLost("it exited", gone=True)
+    backend = Recorder(
+        follow=Act(takes=1, raises=lost),
+        leftovers=Act(takes=1, returns=["a shell"]),
+        sweep=Act(returns=["a shell"]),
+    )
+    async with open_rooms(backend) as rooms:
+        turn = rooms.turn("a", "x")
+        with pytest.raises(BackendLost):
+            async with turn:
+                await trio.sleep(1.5)
+                # Nobody asked before it failed, and nothing is told again.
+                assert turn.stop().verdict is StopVerdict.JOINED
+                await trio.sleep_forever()
+        assert backend.calls == ["start", "follow", "leftovers", "sweep"]
+    found = turn.settlement
+    assert found is not None
+    assert (found.ending, found.gone, found.clean) == (Ending.FAILED, True, False)
+    assert (found.survivors, found.request, found.settled_at) == (("a shell",), None, 2)

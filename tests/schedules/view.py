@@ -40,7 +40,8 @@ class View:
         self.due = self.phase2 + budget.kill_within
         self.tied = same(record.outcome_at, self.due)
         self.known = record.outcome if record.outcome_at <= self.due + EPS else None
-        self.reaps = self.revealed and self.script.leftovers is not None and self.since < NEVER
+        left = self.since < NEVER or self.lost_gone
+        self.reaps = self.revealed and self.script.leftovers is not None and left
         kill = record.call("kill")
         self.tied |= kill is not None and same(kill.back, self.due)
 

@@ -156,8 +156,12 @@ class _AsyncTurn:
         sent()
         await self._over.wait()
 
-    async def kill(self) -> None:
-        await self._over.wait()
+    @property
+    def kill(self) -> Callable[[], Awaitable[None]]:
+        """Nothing ends a function by force; once it is over, this shows that nothing is left."""
+        if not self._over.is_set():
+            raise AttributeError("a function cannot be killed")
+        return trio.lowlevel.checkpoint
 
 
 @attrs.define(eq=False)
@@ -199,6 +203,13 @@ class _ThreadTurn:
         assert self._work is not None
         self._work._stopped = True
         sent()
+
+    @property
+    def kill(self) -> Callable[[], Awaitable[None]]:
+        """As for an async function."""
+        if self in self.alive:
+            raise AttributeError("a thread cannot be killed")
+        return trio.lowlevel.checkpoint
 
     async def leftovers(self) -> Sequence[object]:
         return [self] if self in self.alive else []
