@@ -148,7 +148,10 @@ class Remote:
         if kind == "text":
             event, self.record.merged = Text(f"{self.id}:{number} "), True
         elif kind == "flood":
-            event = Text(FLOOD)
+            # Two of them, since one event of any size is no backlog.
+            self.record.emitted += 1
+            emit(event)
+            event = ToolCall(f"{self.id}:flood", "flood", "running", FLOOD)
         emit(event)
 
     async def _ask(self, emit: Emit) -> None:
