@@ -636,7 +636,7 @@ async def test_a_waiting_task_that_is_over_begins_anew_once(
     async with backend_of(agent := Agent()) as backend, trio.open_nursery() as nursery:
         agent.on["SendStreamingMessage"] = in_turn(refused(code), {})
         nursery.start_soon(break_first_stream, agent)
-        agent.on["GetTask"] = in_turn(task("input_required"), task("completed", task_id="t2"))
+        agent.on["GetTask"] = in_turn(task("input_required"), task("completed"))
         turn = await backend.start(Request("a", "2", "x", A2ASession("context", "t1")))
         await turn.follow(Ears())
     one, two = (call["message"] for call in agent.made("SendStreamingMessage"))
@@ -667,6 +667,23 @@ async def test_a_stopped_answer_to_a_waiting_task_never_begins_anew(
             end = await turn.follow(Ears())
     assert end.how is How.FAILED
     assert len(agent.made("SendMessage")) == 1
+
+
+async def test_the_end_of_another_task_is_not_this_turns_end() -> None:
+    async with open_double() as (agent, rooms), trio.open_nursery() as nursery:
+        agent.on["CancelTask"] = always(task("canceled"))
+
+        async def confuse() -> None:
+            stream = await agent.stream()
+            stream.say({"task": task("working")})
+            stream.say(moved("completed", task_id="t2"))
+
+        nursery.start_soon(confuse)
+        turn = rooms.turn("a", "bake")
+        with pytest.raises(turnstop.BackendMisbehaved, match="t2 in the stream of task t1"):
+            await read(turn)
+    assert turn.settlement is not None
+    assert (turn.settlement.ending, turn.settlement.gone) == (Ending.FAILED, False)
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,11 @@ class Account:
             self.post(Other(name, raw=status))
 
     def _know(self, task_id: str, context_id: str) -> None:
+        # The first event says which task it is, also where another was to be continued.
+        if self.heard and self.task_id and task_id not in ("", self.task_id):
+            raise BackendMisbehaved(
+                f"the agent told of task {task_id} in the stream of task {self.task_id}"
+            )
         self.task_id = task_id or self.task_id
         self.context_id = context_id or self.context_id
 

@@ -18,7 +18,7 @@ from .model import BenchFailed, Moment, Outcome, Run, Runner, RunnerName, Target
 
 WATCH = 2.0
 """How long the work of a settled turn is looked for, in seconds."""
-NOTICE = 0.050
+NOTICE = 0.010
 """Work that was seen to end this many seconds after a settlement said gone is on time: another
 process closes its connections when the machine lets it. Work that begins then is lost at once."""
 JITTER = 0.020
