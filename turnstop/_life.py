@@ -32,7 +32,7 @@ class Life(Account):
 
     Attributes:
         gate: what it says, and to whom.
-        due: when its alarm rings (Trio's clock); None while it has none.
+        due: when its alarm rings, or rang (Trio's clock); None where none is wanted.
         phase: 1 to 3 while it is being stopped, or what it left is looked for; else 0.
     """
 

@@ -24,7 +24,7 @@ class Ringable(Protocol):
     """Something that has one alarm at most.
 
     Attributes:
-        due: when its alarm rings (Trio's clock); None while it has none.
+        due: when its alarm rings, or rang (Trio's clock); None where none is wanted.
     """
 
     due: float | None
@@ -140,7 +140,6 @@ class Watch:
             else:
                 who = next(iter(self._first))
                 del self._first[who]
-            who.due = None
             who.ring()
 
     async def _park(self) -> None:

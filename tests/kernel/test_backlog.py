@@ -108,12 +108,14 @@ async def test_one_event_of_any_size_is_no_backlog() -> None:
 
 async def test_single_events_that_were_read_do_not_count_either() -> None:
     backend = Recorder()
-    event = ToolCall("1", "sh", "running", "x" * (3 * 1024 * 1024))
+    event = ToolCall("1", "sh", "running", "x" * (3 * 512 * 1024))
     async with open_rooms(backend) as rooms:
         async with rooms.turn("a", "x") as turn:
             await wait_all_tasks_blocked()
             for _ in range(3):
                 backend.remote.say(event)
+                backend.remote.say(event)
+                assert await turn.__anext__() == event
                 assert await turn.__anext__() == event
             assert rooms.statistics().stopping == 0
 

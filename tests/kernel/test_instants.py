@@ -12,7 +12,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from turnstop import Ending, Settlement, StopBudget, open_rooms
+from turnstop import Ending, Rooms, RoomsClosed, Settlement, StopBudget, open_rooms
 from turnstop.abc import End, How
 from turnstop.events import Usage
 
@@ -108,19 +108,47 @@ async def test_a_system_exit_of_an_adapter_is_for_open_rooms_and_not_for_the_rea
     seen: list[BaseException] = []
     backend = Recorder(follow=Act(takes=1, raises=SystemExit(3)))
 
-    async def run() -> None:
-        async with open_rooms(backend, budget=BUDGET) as rooms:
-            async with rooms.turn("a", "x") as turn:
-                try:
-                    async for _ in turn:
-                        pass
-                except BaseException as error:
-                    seen.append(error)
-                    raise
+    async def read(rooms: Rooms[str]) -> None:
+        async with rooms.turn("a", "x") as turn:
+            try:
+                async for _ in turn:
+                    pass
+            except BaseException as error:
+                seen.append(error)
+                raise
 
-    with pytest.raises(SystemExit):
-        await run()
+    async def run(outside: trio.Nursery) -> None:
+        async with open_rooms(backend, budget=BUDGET) as rooms:
+            outside.start_soon(read, rooms)
+            await trio.sleep_forever()
+
+    async with trio.open_nursery() as outside:
+        with pytest.raises(SystemExit):
+            await run(outside)
     assert [type(error) for error in seen] == [trio.Cancelled]
+
+
+async def test_a_retire_from_outside_learns_that_forget_has_ended_the_rooms() -> None:
+    backend = Recorder(session="s", forget=Act(takes=1, raises=SystemExit(3)))
+    seen: list[type[BaseException]] = []
+
+    async def retire(rooms: Rooms[str]) -> None:
+        try:
+            await rooms.retire("a")
+        except BaseException as error:
+            seen.append(type(error))
+
+    async def run(outside: trio.Nursery) -> None:
+        async with open_rooms(backend, budget=BUDGET) as rooms:
+            async with rooms.turn("a", "x"):
+                await wait_all_tasks_blocked()
+            outside.start_soon(retire, rooms)
+            await trio.sleep_forever()
+
+    async with trio.open_nursery() as outside:
+        with pytest.raises(SystemExit):
+            await run(outside)
+    assert seen == [RoomsClosed]
 
 
 async def test_a_start_that_came_too_late_is_a_straggler_until_it_is_stopped() -> None:
