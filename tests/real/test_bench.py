@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ if sys.platform != "linux":
     pytest.skip("reads /proc", allow_module_level=True)
 
 COMMAND = [sys.executable, "-c", "from turnstop.cli.main import main; main()", "bench"]
-PATIENCE = 120.0
+PATIENCE = 100.0
 
 
 def processes_of(folder: Path) -> Iterator[int]:
@@ -42,15 +43,27 @@ def processes_of(folder: Path) -> Iterator[int]:
             pass
 
 
-def bench(folder: Path, *args: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*COMMAND, *args],
-        env={**os.environ, "TMPDIR": str(folder)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+@contextmanager
+def bench(folder: Path, *args: str) -> Iterator[subprocess.Popen[str]]:
+    # A child takes over a SIGINT that is ignored, as it is for jobs in the background.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(
+            [*COMMAND, *args],
+            env={**os.environ, "TMPDIR": str(folder)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.fixture
