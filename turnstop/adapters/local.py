@@ -172,7 +172,6 @@ class _ThreadTurn:
     alive: set[_ThreadTurn]
     limiter: trio.CapacityLimiter
     _work: ThreadWork | None = attrs.field(default=None, init=False)
-    _stopped: bool = attrs.field(default=False, init=False)
 
     async def follow(self, emit: Emit) -> End:
         request, token = self.request, trio.lowlevel.current_trio_token()
