@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import attrs
 import trio
+import trio.testing
 from trio.testing import wait_all_tasks_blocked
 
+from turnstop import Rooms, open_rooms
 from turnstop._admission import Door
+
+from .backend import Recorder
 
 
 @attrs.define(eq=False)
@@ -75,3 +79,27 @@ async def test_a_door_with_something_to_inherit_is_not_idle() -> None:
     assert not door.idle
     door.session = None
     assert door.idle
+
+
+async def test_a_waiter_that_is_given_the_room_and_cancelled_in_one_step_never_enters() -> None:
+    entered: list[str] = []
+    waiting, go = trio.CancelScope(), trio.Event()
+
+    async def hold(rooms: Rooms[str]) -> None:
+        async with rooms.turn("a", "x"):
+            await go.wait()
+        # The room was handed over in this step.
+        waiting.cancel()
+
+    async def wait(rooms: Rooms[str]) -> None:
+        with waiting:
+            async with rooms.turn("a", "y"):
+                entered.append("y")
+
+    async with open_rooms(Recorder()) as rooms, trio.open_nursery() as nursery:
+        nursery.start_soon(hold, rooms)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(wait, rooms)
+        await trio.testing.wait_all_tasks_blocked()
+        go.set()
+    assert entered == []
