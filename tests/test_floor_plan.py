@@ -356,14 +356,17 @@ def test_import_is_light() -> None:
     assert {name.partition(".")[0] for name in done.stdout.split()} & {*HEAVY} == set()
 
 
-def test_the_mutants_are_made_of_all_the_kernel() -> None:
-    script = Path(__file__).parent / "mutants" / "run.py"
+def test_the_mutants_are_made_of_all_the_kernel_and_of_all_transports() -> None:
+    script = Path(__file__).parent / "mutants" / "groups.py"
     (listed,) = (
         ast.literal_eval(node.value)
         for node in ast.parse(script.read_text(encoding="utf-8")).body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "MODULES"
     )
-    assert sorted(listed) == sorted(FLOORS["F1"] + FLOORS["F2"] + FLOORS["F3"])
+    folder = Path(turnstop.__file__).parent / "transports"
+    transports = {f"transports.{path.stem}" for path in folder.glob("*.py")}
+    assert sorted(listed["kernel"]) == sorted(FLOORS["F1"] + FLOORS["F2"] + FLOORS["F3"])
+    assert {*listed["transports"]} == transports - {"transports.__init__"}
 
 
 LONG = "def f() -> None:\n" + "    print()\n" * 30

@@ -1,0 +1,95 @@
+"""The groups of modules that mutants are made of: their tests, their survivors, their counts."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+
+import attrs
+from mutate import Mutant, mutants_of
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+
+MODULES = {
+    "kernel": (
+        "_service",
+        "_gate",
+        "_admission",
+        "_unwrap",
+        "_watch",
+        "_workers",
+        "_house",
+        "_receipt",
+        "_calls",
+        "_account",
+        "_life",
+        "_turn",
+        "_rooms",
+    ),
+    "transports": (
+        "transports._frames",
+        "transports._lines",
+        "transports.jsonrpc",
+        "transports.pace",
+        "transports.peer",
+        "transports.process",
+        "transports.proctable",
+        "transports.reading",
+        "transports.restart",
+        "transports.serving",
+        "transports.sse",
+    ),
+}
+# In this order: a mutant that the first folder catches never meets the second.
+TESTS = {
+    "kernel": ("tests/kernel",),
+    "transports": ("tests/transports", "tests/adapters"),
+}
+GROUP_OF = {module: group for group, modules in MODULES.items() for module in modules}
+SHARE = 0.95
+Key = tuple[str, str, str]
+
+
+@attrs.frozen
+class Count:
+    """What came of a group's mutants when all of them were last run."""
+
+    total: int
+    caught: int
+
+
+def path_of(module: str) -> Path:
+    return Path("turnstop", *module.split(".")).with_suffix(".py")
+
+
+def make_mutants(modules: Iterable[str]) -> list[Mutant]:
+    return [
+        mutant
+        for module in modules
+        for mutant in mutants_of(module, (ROOT / path_of(module)).read_text(encoding="utf-8"))
+    ]
+
+
+def tests_of(module: str) -> list[str]:
+    """The files that a mutant of the module is run against, its own first."""
+    own = f"test_{module.rpartition('.')[2].strip('_')}.py"
+    folders = (ROOT / folder for folder in TESTS[GROUP_OF[module]])
+    files = [file for folder in folders for file in sorted(folder.glob("test_*.py"))]
+    return [str(file.relative_to(ROOT)) for file in sorted(files, key=lambda f: f.name != own)]
+
+
+def read_reasons(group: str) -> dict[Key, str]:
+    with (HERE / "survivors" / f"{group}.toml").open("rb") as file:
+        listed = tomllib.load(file).get("survivor", [])
+    return {(row["module"], row["function"], row["change"]): row["reason"] for row in listed}
+
+
+def read_all_reasons() -> dict[Key, str]:
+    return {key: reason for group in MODULES for key, reason in read_reasons(group).items()}
+
+
+def read_counts() -> dict[str, Count]:
+    with (HERE / "counts.toml").open("rb") as file:
+        return {group: Count(**row) for group, row in tomllib.load(file).items()}
