@@ -1,0 +1,155 @@
+"""Checking obligations one by one, each on a fresh probe and in a run of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import trio
+
+from . import obligations as obligations
+from ._obligation import OBLIGATIONS, Obligation
+from ._probe import ABILITIES, LEVERS, Probe, has_lever
+from ._report import Observed, Outcome, Report, Row
+from ._stage import Broken, Stage
+from .clock import run_in_virtual_time
+
+__all__ = ["MakeProbe", "ObligationsBroken", "check_backend", "check_obligation", "probe_backend"]
+
+MakeProbe = Callable[[], Probe]
+WITHIN = 30.0
+
+
+class ObligationsBroken(AssertionError):
+    """Some promises are not kept. `report` has all of them."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(str(report))
+        self.report = report
+
+
+def check_backend(make_probe: MakeProbe, *, only: Iterable[str] = ()) -> Report:
+    """Check every obligation against a probe, and raise where one is not kept.
+
+    Args:
+        make_probe: makes a fresh probe, for each obligation one; a subclass of `Probe` will do.
+        only: names of obligations; all of them by default.
+
+    Raises:
+        ObligationsBroken: an obligation is red; the text names each with what was seen.
+        ValueError: there is no such obligation, or the probe contradicts itself.
+    """
+    report = probe_backend(make_probe, only=only)
+    if report.red:
+        raise ObligationsBroken(report)
+    return report
+
+
+def probe_backend(
+    make_probe: MakeProbe,
+    *,
+    only: Iterable[str] = (),
+    told: Callable[[Row], object] = lambda row: None,
+) -> Report:
+    """As `check_backend`, and red is no error; `told` is called with each row as it is known."""
+    probe = make_probe()
+    check_claims(probe)
+    rows = []
+    for one in chosen(only):
+        row = check_obligation(one, make_probe)
+        rows.append(row)
+        told(row)
+    return Report(probe.name or type(probe).__name__, rows)
+
+
+def chosen(only: Iterable[str] = ()) -> Iterator[Obligation]:
+    """The obligations of these names, all of them where none is named.
+
+    Raises:
+        ValueError: there is no such obligation.
+    """
+    names = list(only) or list(OBLIGATIONS)
+    for name in names:
+        if name not in OBLIGATIONS:
+            raise ValueError(f"there is no obligation {name}; there are {', '.join(OBLIGATIONS)}")
+    return (OBLIGATIONS[name] for name in names)
+
+
+def check_claims(probe: Probe) -> None:
+    """See that what a probe says of itself makes sense.
+
+    Raises:
+        ValueError: it excuses what nobody needs, gives no reason, or has the lever after all.
+    """
+    for name, reason in probe.unable.items():
+        if name not in LEVERS and name not in ABILITIES:
+            raise ValueError(f"{probe.name}: unable to {name}: neither a lever nor an ability")
+        if not reason.strip():
+            raise ValueError(f"{probe.name}: unable to {name}, and no reason is given")
+        if name in LEVERS and has_lever(probe, name):
+            raise ValueError(f"{probe.name}: says that it has no lever {name}, and has one")
+
+
+def check_obligation(obligation: Obligation, make_probe: MakeProbe) -> Row:
+    """Check one obligation; whatever is raised in it is red."""
+    probe = make_probe()
+    absent = [need for need in obligation.needs if need in LEVERS and not has_lever(probe, need)]
+    if absent:
+        excuses = [probe.unable[need] for need in absent if need in probe.unable]
+        text = "; ".join(excuses) or f"takes the lever {', '.join(absent)}"
+        outcome = Outcome.EXCUSED if len(excuses) == len(absent) else Outcome.NOT_RUN
+        return Row(obligation, outcome, text)
+    excuse = "; ".join(probe.unable[need] for need in obligation.needs if need in probe.unable)
+    stage, began = Stage(probe), time.perf_counter()
+    text = _play(obligation, stage)
+    seconds = time.perf_counter() - began
+    return Row(obligation, *_judge(text, excuse), _observe(stage), seconds)
+
+
+def _judge(text: str, excuse: str) -> tuple[Outcome, str]:
+    if not excuse:
+        return (Outcome.RED, text) if text else (Outcome.GREEN, "")
+    if text:
+        return Outcome.EXCUSED, excuse
+    return Outcome.RED, f"it is excused, and is kept all the same: the excuse is not true: {excuse}"
+
+
+def _play(obligation: Obligation, stage: Stage) -> str:
+    """Why it is not kept; empty where it is."""
+    try:
+        _run(stage.probe, obligation.play, stage)
+    except Broken as broken:
+        return str(broken)
+    except Exception as error:
+        return f"{_describe(error)} came out of the rooms"
+    return ""
+
+
+def _run(probe: Probe, play: Callable[[Stage], Any], stage: Stage) -> None:
+    if probe.clock == "virtual":
+        run_in_virtual_time(play, stage, within=WITHIN)
+    else:
+        trio.run(_in_real_time, play, stage)
+
+
+async def _in_real_time(play: Callable[[Stage], Any], stage: Stage) -> None:
+    with trio.move_on_after(WITHIN) as scope:
+        await play(stage)
+    if scope.cancelled_caught:
+        raise Broken(f"it was not over after {WITHIN:g} s")
+
+
+def _describe(error: BaseException) -> str:
+    if isinstance(error, BaseExceptionGroup):
+        return " and ".join(_describe(one) for one in error.exceptions)
+    return f"{type(error).__name__}: {error}"
+
+
+def _observe(stage: Stage) -> tuple[Observed, ...]:
+    actors = {actor.turn.turn_id: actor for actor in stage.actors}
+    found = []
+    for settlement in stage.settlements:
+        actor = actors.get(settlement.turn_id)
+        found.append(Observed.of(settlement, actor and stage.find(actor)))
+    return tuple(found)

@@ -1,0 +1,282 @@
+"""Where an obligation plays: rooms over a probe, people who take turns in them, and what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, NoReturn
+
+import attrs
+import trio
+
+from .._records import Settlement
+from .._rooms import Rooms, open_rooms
+from .._turn import Turn
+from .._unwrap import open_private_nursery
+from ..events import Ask, Event, Text
+from ._probe import Probe, Work, has_lever
+
+__all__ = ["Actor", "Broken", "Stage"]
+
+
+class Broken(AssertionError):
+    """A promise was not kept; the text says which, and what was seen instead."""
+
+
+@attrs.define(eq=False)
+class Actor:
+    """Somebody who takes one turn.
+
+    Attributes:
+        turn: the turn.
+        text: what is asked.
+        work: the far end's work for it; None until the request has arrived there.
+        scope: the scope around the block: cancel it, or give it a deadline.
+        heard: the texts that were read, in order.
+        asks: the questions that were read.
+        entered_at: when the body began; Trio's clock, as the next one.
+        left_at: when the block was left.
+        error: what it was left with.
+    """
+
+    turn: Turn
+    text: str
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    work: Work | None = None
+    heard: list[str] = attrs.field(factory=list)
+    asks: list[Ask] = attrs.field(factory=list)
+    entered_at: float | None = None
+    left_at: float | None = None
+    error: BaseException | None = None
+
+    @property
+    def settlement(self) -> Settlement:
+        """The turn's settlement.
+
+        Raises:
+            Broken: there is none yet.
+        """
+        if self.turn.settlement is None:
+            raise Broken(f"{self.text!r} is not settled, it is {self.turn.state}")
+        return self.turn.settlement
+
+    def note(self, event: Event) -> None:
+        """Keep what was read."""
+        if isinstance(event, Text):
+            self.heard.append(event.delta)
+        elif isinstance(event, Ask):
+            self.asks.append(event)
+
+
+async def read(actor: Actor) -> None:
+    """A body that reads to the end.
+
+    **Cancellation:** no event is lost.
+    """
+    async for event in actor.turn:
+        actor.note(event)
+
+
+@attrs.define(eq=False)
+class Stage:
+    """One obligation's rooms, over the probe's backend.
+
+    Attributes:
+        probe: the adapter and the levers of its far end.
+        settlements: what the rooms' observer was told, in order.
+        turns: every turn that was taken.
+        tolerance: seconds within which two times are the same; 0 seconds and a little on virtual
+            time, more where the clock is real.
+        patience: seconds that something may take to happen that no promise bounds.
+    """
+
+    probe: Probe
+    settlements: list[Settlement] = attrs.field(factory=list)
+    turns: list[Turn] = attrs.field(factory=list)
+    actors: list[Actor] = attrs.field(factory=list)
+    _rooms: Rooms[Any] | None = None
+    _people: trio.Nursery | None = None
+
+    @property
+    def tolerance(self) -> float:
+        """See above."""
+        return 1e-6 if self.probe.clock == "virtual" else 0.5
+
+    @property
+    def patience(self) -> float:
+        """See above."""
+        return 30.0 if self.probe.clock == "virtual" else 20.0
+
+    @property
+    def rooms(self) -> Rooms[Any]:
+        """The rooms of `open`."""
+        assert self._rooms is not None
+        return self._rooms
+
+    @property
+    def bound(self) -> float:
+        """Within how many seconds of the asking an ending is known."""
+        return self.probe.budget.cancel_within + self.probe.budget.kill_within
+
+    @property
+    def settled_within(self) -> float:
+        """Within how many seconds of the asking a turn is settled, with leftovers looked for."""
+        return self.bound + self.probe.budget.kill_within
+
+    def can(self, lever: str) -> bool:
+        """Whether the far end has this lever: an obligation uses more than it needs."""
+        return has_lever(self.probe, lever)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[Stage, None]:
+        """Open the backend and rooms over it, as an application would.
+
+        **Cancellation:** as `open_rooms`.
+        """
+        async with self.probe.open() as backend:
+            async with open_rooms(
+                backend, budget=self.probe.budget, observers=[self.settlements.append]
+            ) as self._rooms:
+                async with open_private_nursery() as self._people:
+                    yield self
+                    self._people.cancel_scope.cancel()
+
+    # People.
+
+    def enter(
+        self,
+        room: str,
+        text: str,
+        body: Callable[[Actor], Awaitable[object]] = read,
+    ) -> Actor:
+        """Have somebody take a turn, in a task of their own, and do not wait for anything."""
+        assert self._people is not None
+        turn = self.rooms.turn(room, self.probe.content(text))
+        actor = Actor(turn, text)
+        self.turns.append(turn)
+        self.actors.append(actor)
+        self._people.start_soon(self._take, actor, body, name=f"{text} in {room}")
+        return actor
+
+    async def begin(
+        self,
+        room: str = "kitchen",
+        text: str = "first",
+        body: Callable[[Actor], Awaitable[object]] = read,
+    ) -> tuple[Actor, Work]:
+        """Have somebody take a turn, and wait until the far end works on it and it is revealed.
+
+        Raises:
+            Broken: that does not happen.
+
+        **Cancellation:** leaves the turn to its task.
+        """
+        actor = self.enter(room, text, body)
+        work = await self.asked(actor)
+        await self.until(lambda: work.began_at is not None, f"{text!r} begins at the far end")
+        await self.quiet()
+        return actor, work
+
+    async def asked(self, actor: Actor) -> Work:
+        """Wait until the far end was asked for this actor's work.
+
+        Raises:
+            Broken: it is not.
+
+        **Cancellation:** changes nothing.
+        """
+        await self.until(lambda: self.find(actor) is not None, f"{actor.text!r} is asked for")
+        work = self.find(actor)
+        assert work is not None
+        return work
+
+    def find(self, actor: Actor) -> Work | None:
+        """The newest work that was asked for this actor."""
+        found = self.all_of(actor)
+        actor.work = found[-1] if found else None
+        return actor.work
+
+    def all_of(self, actor: Actor) -> list[Work]:
+        """All the works that were asked for this actor: there should be one."""
+        return [work for work in self.probe.works if actor.text in work.text]
+
+    async def left(self, actor: Actor) -> Settlement:
+        """Wait until an actor has left its block; return the settlement.
+
+        Raises:
+            Broken: it does not leave in time.
+
+        **Cancellation:** changes nothing.
+        """
+        await self.until(
+            lambda: actor.left_at is not None,
+            f"the block of {actor.text!r} is left; it is {actor.turn.state}",
+        )
+        return actor.settlement
+
+    async def _take(self, actor: Actor, body: Callable[[Actor], Awaitable[object]]) -> None:
+        try:
+            with actor.scope:
+                async with actor.turn:
+                    actor.entered_at = trio.current_time()
+                    await body(actor)
+        except trio.Cancelled:
+            raise
+        except Exception as error:
+            actor.error = error
+        finally:
+            actor.left_at = trio.current_time()
+
+    # Time.
+
+    async def until(self, holds: Callable[[], object], what: str) -> None:
+        """Wait until something holds, at most `patience` seconds.
+
+        Raises:
+            Broken: it does not, and `what` is what was waited for.
+
+        **Cancellation:** changes nothing.
+        """
+        with trio.move_on_after(self.patience):
+            while not holds():
+                await trio.sleep(0.01)
+            return
+        raise Broken(f"waited for {self.patience:g} s until {what}: in vain")
+
+    async def quiet(self) -> None:
+        """Let everything happen that is about to happen.
+
+        **Cancellation:** changes nothing.
+        """
+        await trio.sleep(0.01 if self.probe.clock == "virtual" else 0.1)
+
+    # Judging.
+
+    def same(self, one: float | None, other: float | None) -> bool:
+        """Whether two times are the same instant; None is the same as None only."""
+        if one is None or other is None:
+            return one is other
+        return abs(one - other) <= self.tolerance
+
+    def not_before(self, later: float | None, earlier: float | None) -> bool:
+        """Whether both happened, and in this order or at once."""
+        if later is None or earlier is None:
+            return False
+        return later >= earlier - 1e-6
+
+    def expect(self, holds: object, text: str) -> None:
+        """Go on where it holds.
+
+        Raises:
+            Broken: it does not; with `text`.
+        """
+        if not holds:
+            self.fail(text)
+
+    def fail(self, text: str) -> NoReturn:
+        """Say that the promise is not kept.
+
+        Raises:
+            Broken: always.
+        """
+        raise Broken(text)

@@ -1,0 +1,208 @@
+"""Obligations of the asking: a stop reaches the work, once and at once."""
+
+from __future__ import annotations
+
+import trio
+
+from ..._ending import Ending
+from ..._records import StopVerdict
+from .._obligation import obligation
+from .._stage import Actor, Stage, read
+
+
+@obligation("end_seen")
+async def stop_ends_the_work(stage: Stage) -> None:
+    """A stop ends the work at the far end, and says so only then."""
+    async with stage.open():
+        actor, work = await stage.begin()
+        stage.rooms.stop("kitchen")
+        settlement = await stage.left(actor)
+        stage.expect(
+            settlement.gone,
+            f"the work did not end: it is {settlement.ending.value} "
+            f"{settlement.settled_at - (settlement.asked_at or 0):.3f} s after the stop",
+        )
+        stage.expect(work.ended_at is not None, "it is said to be gone, and the work goes on")
+        stage.expect(
+            stage.not_before(settlement.settled_at, work.ended_at),
+            "it was settled before the work had ended",
+        )
+        stage.expect(
+            settlement.ending in (Ending.STOPPED, Ending.KILLED),
+            f"a stopped turn is {settlement.ending.value}",
+        )
+
+
+@obligation()
+async def stop_is_told_once(stage: Stage) -> None:
+    """However many ask, and however often, the far end is told once, and of the right work."""
+    async with stage.open():
+        actor, work = await stage.begin()
+        verdicts = [stage.rooms.stop("kitchen").verdict, actor.turn.stop().verdict]
+        actor.scope.cancel()
+        verdicts.append(stage.rooms.stop_all().verdict)
+        await stage.left(actor)
+        await stage.quiet()
+        told = len(work.told_at)
+        stage.expect(told == 1, f"the far end was told {told} times to stop the work")
+        stage.expect(
+            verdicts[0] is StopVerdict.ASKED and StopVerdict.ASKED not in verdicts[1:],
+            f"the stops say {[verdict.value for verdict in verdicts]}",
+        )
+
+
+@obligation()
+async def stop_is_told_at_once(stage: Stage) -> None:
+    """The far end is told in the instant of the asking, whatever the body does on its way out."""
+
+    async def dawdle(actor: Actor) -> None:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(4 * stage.settled_within)
+
+    async with stage.open():
+        actor, work = await stage.begin(body=dawdle)
+        asked = trio.current_time()
+        actor.turn.stop()
+        await stage.until(lambda: work.told_at or actor.turn.settlement, "the far end is told")
+        stage.expect(work.told_at, "the turn is settled and the far end was never told")
+        late = work.told_at[0] - asked
+        stage.expect(stage.same(work.told_at[0], asked), f"it was told {late:.3f} s after the stop")
+        await stage.left(actor)
+
+
+@obligation("hold_starts", "early_stop")
+async def early_stop_reaches_the_work(stage: Stage) -> None:
+    """A stop before the far end has answered the start is told as soon as it has."""
+    async with stage.open():
+        stage.probe.hold_starts()
+        actor = stage.enter("kitchen", "first")
+        work = await stage.asked(actor)
+        actor.turn.stop()
+        await stage.quiet()
+        stage.expect(actor.turn.settlement is None, "it was settled before anybody knew the turn")
+        released = trio.current_time()
+        stage.probe.release_starts()
+        settlement = await stage.left(actor)
+        stage.expect(len(work.told_at) == 1, f"the far end was told {len(work.told_at)} times")
+        stage.expect(stage.same(work.told_at[0], released), "it was not told at the reveal")
+        stage.expect(settlement.gone, f"the work did not end: it is {settlement.ending.value}")
+        stage.expect(
+            stage.not_before(settlement.settled_at, work.ended_at),
+            "it was settled before the work had ended",
+        )
+
+
+@obligation()
+async def stop_in_the_queue_sends_nothing(stage: Stage) -> None:
+    """A turn that is stopped or cancelled while it waits for its room sends nothing, ever."""
+    async with stage.open():
+        first, _ = await stage.begin()
+        stopped = stage.enter("kitchen", "second")
+        cancelled = stage.enter("kitchen", "third")
+        await stage.quiet()
+        stopped.turn.stop()
+        cancelled.scope.cancel()
+        stage.expect(
+            stopped.settlement.ending is Ending.UNSTARTED, "it was not settled in the queue"
+        )
+        first.turn.stop()
+        await stage.left(first)
+        await stage.left(stopped)
+        await stage.left(cancelled)
+        await stage.quiet()
+        for actor in (stopped, cancelled):
+            stage.expect(
+                actor.settlement.ending is Ending.UNSTARTED,
+                f"it waited for its room, and is {actor.settlement.ending.value}",
+            )
+            stage.expect(not stage.all_of(actor), f"{actor.text!r} was sent to the far end")
+
+
+@obligation("end_seen")
+async def timeout_is_a_stop(stage: Stage) -> None:
+    """A timeout around the block is a stop like any other: told once, and waited for."""
+    async with stage.open():
+        actor, work = await stage.begin()
+        actor.scope.deadline = trio.current_time() + 0.1
+        settlement = await stage.left(actor)
+        stage.expect(settlement.request is not None, "the timeout did not stop the turn")
+        stage.expect(len(work.told_at) == 1, f"the far end was told {len(work.told_at)} times")
+        stage.expect(settlement.gone, f"the work did not end: it is {settlement.ending.value}")
+        stage.expect(
+            stage.not_before(actor.left_at, work.ended_at),
+            "the block was left before the work had ended",
+        )
+
+
+@obligation("end_seen")
+async def error_in_the_body_is_a_stop(stage: Stage) -> None:
+    """An error of the body stops the turn and is waited for; then it leaves as it is."""
+    bang = ZeroDivisionError("the body's own")
+
+    async def fail(actor: Actor) -> None:
+        await trio.sleep(1.0)
+        raise bang
+
+    async with stage.open():
+        actor, work = await stage.begin(body=fail)
+        settlement = await stage.left(actor)
+        stage.expect(actor.error is bang, f"the block was left with {actor.error!r}")
+        stage.expect(len(work.told_at) == 1, f"the far end was told {len(work.told_at)} times")
+        stage.expect(settlement.gone, f"the work did not end: it is {settlement.ending.value}")
+        stage.expect(
+            stage.not_before(actor.left_at, work.ended_at),
+            "the block was left before the work had ended",
+        )
+
+
+@obligation("finish")
+async def finished_turn_is_told_nothing(stage: Stage) -> None:
+    """A turn that is over is not told to stop, whoever asks then."""
+
+    async def linger(actor: Actor) -> None:
+        await read(actor)
+        await trio.sleep(1.0)
+
+    async with stage.open():
+        actor, work = await stage.begin(body=linger)
+        await stage.probe.finish(work)
+        await stage.until(lambda: actor.turn.settlement, "a finished turn is settled")
+        actor.turn.stop()
+        settlement = await stage.left(actor)
+        stage.rooms.stop("kitchen")
+        await stage.quiet()
+        stage.expect(settlement.ending is Ending.FINISHED, f"it is {settlement.ending.value}")
+        stage.expect(not work.told_at, "the far end was told to stop what was over")
+
+
+@obligation("hold_cancels", "finish")
+async def completion_wins(stage: Stage) -> None:
+    """A turn that completes while it is being stopped is finished, and gone."""
+    async with stage.open():
+        actor, work = await stage.begin()
+        stage.probe.hold_cancels()
+        actor.turn.stop()
+        await stage.until(lambda: work.told_at, "the far end is told")
+        await stage.probe.finish(work)
+        settlement = await stage.left(actor)
+        stage.expect(
+            settlement.ending is Ending.FINISHED and settlement.gone,
+            f"it completed, and is {settlement.ending.value}",
+        )
+
+
+@obligation("ask", "end_seen")
+async def stopped_approvals_are_answered(stage: Stage) -> None:
+    """An approval that is open when the turn is stopped is answered, and nobody waits for it."""
+    async with stage.open():
+        actor, work = await stage.begin()
+        await stage.probe.ask(work)
+        await stage.until(lambda: actor.asks, "the question is read")
+        actor.turn.stop()
+        settlement = await stage.left(actor)
+        await stage.quiet()
+        stage.expect(settlement.gone, f"the work did not end: it is {settlement.ending.value}")
+        stage.expect(work.replies, "the far end's question was left open")
+        stage.expect(
+            not actor.turn.answer(actor.asks[0], "yes"), "somebody still waits for the answer"
+        )

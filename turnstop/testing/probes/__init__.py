@@ -1,0 +1,1 @@
+"""The probes of turnstop's own adapters."""
