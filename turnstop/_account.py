@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,8 +14,6 @@ from ._ending import End, Proof, Verdict, judge
 from ._errors import BackendError, BackendLost
 from ._house import Block, House
 from ._records import Settlement, StopRequest
-
-logger = logging.getLogger("turnstop")
 
 
 @attrs.define(eq=False)
@@ -41,6 +39,7 @@ class Account:
     since: float | None = attrs.field(default=None, init=False)
     _asked_wall: float | None = attrs.field(default=None, init=False)
     _sent_at: float | None = attrs.field(default=None, init=False)
+    _acked_at: float | None = attrs.field(default=None, init=False)
     _ended_at: float | None = attrs.field(default=None, init=False)
     _remote: Any = attrs.field(default=None, init=False)
     _end: End | None = attrs.field(default=None, init=False)
@@ -76,7 +75,6 @@ class Account:
         wall, ended_at = self._asked_wall, self._ended_at
         if ended_at is None and verdict.proof is Proof.PROCESS and self._kill is not None:
             ended_at = self._kill.returned_at
-        acked = self._cancel and getattr(self._remote, "acknowledges", True)
         return Settlement(
             room=self.room,
             turn_id=self.turn_id,
@@ -86,7 +84,7 @@ class Account:
             request=self.request,
             asked_at=self.since if self.request is not None else None,
             sent_at=self._sent_at,
-            acked_at=self._cancel.returned_at if self._cancel and acked else None,
+            acked_at=self._acked_at,
             ended_at=ended_at,
             settled_at=now,
             asked_wall=None if wall is None else datetime.fromtimestamp(wall, UTC),
@@ -96,20 +94,26 @@ class Account:
             usage=None if self._end is None else self._end.usage,
         )
 
-    def _leave_session(self) -> None:
-        if self._remote is not None and self.door is not None:
-            try:
-                self.door.session = self._remote.session
-            except Exception as error:
-                self._errors += (error,)
+    def _look_back(self) -> None:
+        """Read what the remote turn says of itself: adapter code, which may raise."""
+        if self._remote is None or self.door is None:
+            return
+        try:
+            if self._cancel is not None and getattr(self._remote, "acknowledges", True):
+                self._acked_at = self._cancel.returned_at
+            self.door.session = self._remote.session
+        except Exception as error:
+            self._errors += (error,)
 
-    def _name_survivors(self) -> tuple[str, ...]:
+    def _name_survivors(self, stragglers: Sequence[Call]) -> tuple[str, ...]:
         survivors = self._reaping.survivors if self._reaping is not None else ()
-        for call in self._alive():
-            self.house.stragglers[call] = self.turn_id
-            survivors += (f"{call.name}() of turn {self.turn_id} has not returned",)
-            logger.warning("room %r goes on without %s", self.room, survivors[-1])
+        for call in stragglers:
+            call.outlive(self.house.stragglers, self.turn_id)
+            survivors += (self._name(call),)
         return survivors
+
+    def _name(self, call: Call) -> str:
+        return f"{call.name}() of turn {self.turn_id} has not returned"
 
     def _alive(self) -> list[Call]:
         calls = [self._life, self._cancel, self._kill]

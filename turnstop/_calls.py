@@ -22,16 +22,32 @@ async def unprotected(fn: Callable[..., Awaitable[Result]], *args: Any) -> Resul
     return await fn(*args)
 
 
+def offers(remote: Any, name: str) -> bool:
+    """Whether a remote turn has this optional method.
+
+    An attribute that raises counts as one: so does the call, where its error is noted.
+    """
+    try:
+        return hasattr(remote, name)
+    except Exception:
+        return True
+
+
 @attrs.define(eq=False)
 class Call:
-    """One adapter call in one kernel task: whether it was made, and whether it has come back."""
+    """One adapter call in one kernel task: whether it was made, and whether it has come back.
+
+    Attributes:
+        scope: ends the call, where it lets itself be ended.
+        returned_at: when it came back without an error (Trio's clock).
+    """
 
     name: str
     scope: trio.CancelScope = attrs.field(factory=lambda: trio.CancelScope(shield=True))
     called: bool = False
     over: bool = False
-    given_up: bool = False
     returned_at: float | None = None
+    _listed: dict[Call, str] | None = attrs.field(default=None, init=False)
 
     async def make(self, fn: Callable[..., Awaitable[Result]], *args: Any) -> Result | None:
         """Make the call; None where our own scope ended it."""
@@ -43,12 +59,23 @@ class Call:
                 return result
         finally:
             self.over = True
+            if self._listed is not None:
+                del self._listed[self]
         return None
 
     def give_up(self) -> None:
         """Cancel the call. It may refuse to come back: nobody waits for it from here on."""
-        self.given_up = True
         self.scope.cancel()
+
+    def outlive(self, stragglers: dict[Call, str], whose: str) -> None:
+        """Name it among the stragglers until it is back."""
+        self._listed = stragglers
+        stragglers[self] = whose
+
+    @property
+    def given_up(self) -> bool:
+        """It was told to come back."""
+        return self.scope.cancel_called
 
     @property
     def ok(self) -> bool:
@@ -117,7 +144,7 @@ class Late:
         """
         for call, args in ((Call("cancel"), (self.sent,)), (Call("kill"), ())):
             over = self.following is not None and self.following.over
-            if hasattr(self.remote, call.name) and not over:
+            if not over and offers(self.remote, call.name):
                 back = trio.Event()
                 attempt = partial(self._attempt, call, args, back)
                 self.spawn(attempt, f"turnstop late {call.name}")
@@ -125,7 +152,7 @@ class Late:
                     await back.wait()
                 if not call.over:
                     call.give_up()
-                    self.stragglers[call] = self.turn_id
+                    call.outlive(self.stragglers, self.turn_id)
 
     async def _attempt(self, call: Call, args: tuple[Any, ...], back: trio.Event) -> None:
         try:
@@ -133,5 +160,4 @@ class Late:
         except Exception:
             logger.exception("late %s() of turn %s failed", call.name, self.turn_id)
         finally:
-            self.stragglers.pop(call, None)
             back.set()

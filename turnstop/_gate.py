@@ -155,10 +155,15 @@ class Gate:
             trio.lowlevel.reschedule(task, outcome.Error(Silenced()))
 
     def close(self) -> None:
-        """A stop: from here on nothing is heard. The reader stays until the settlement."""
-        self._closed = True
-        self.drop_unread()
+        """Nothing is heard from here on: what waits is dropped, and counted.
+
+        A reader stays until the settlement.
+        """
         self._silence()
+        self._closed = True
+        if self._waiting:
+            self._drop(len(self._waiting))
+            self._waiting = None
 
     def finish(self, error: BaseException | None = None) -> None:
         """The end: the reader gets what is left, then `error`, once, or the end of events."""
@@ -167,12 +172,6 @@ class Gate:
             self._error = error
             self._silence()
             self._wake()
-
-    def drop_unread(self) -> None:
-        """Drop what waits, and count it. Nothing is let in after this."""
-        if self._waiting:
-            self._drop(len(self._waiting))
-            self._waiting = None
 
     def _drop(self, events: int) -> None:
         self.dropped += events

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context, copy_context
 from typing import Any
 
@@ -12,11 +12,11 @@ import attrs
 import trio
 
 from ._account import Account
-from ._calls import Call, Late, Reaping, unprotected
+from ._calls import Call, Late, Reaping, offers, unprotected
 from ._ending import End, Ending, How, Verdict, check_end
 from ._errors import BackendError, BackendMisbehaved
 from ._gate import Gate
-from ._records import StopRequest
+from ._records import Settlement, StopRequest
 from .abc import Request, current_turn
 
 logger = logging.getLogger("turnstop")
@@ -130,7 +130,7 @@ class Life(Account):
         if self._life.over and not (failed and self._remote is not None and not self._gone):
             self._conclude()
         elif self._cancel is not None and self._cancel_had_its_turn(failed):
-            if self._kill is None and hasattr(self._remote, "kill"):
+            if self._kill is None and offers(self._remote, "kill"):
                 self._start_kill()
             elif failed and (self._kill is None or self._kill.over):
                 self._conclude()
@@ -175,7 +175,7 @@ class Life(Account):
         self._verdict = self._judge()
         if self.since is None and self._error is None:
             self._settle()
-        elif hasattr(self._remote, "leftovers"):
+        elif offers(self._remote, "leftovers"):
             for call in (self._cancel, self._kill):
                 if call is not None and call.alive:
                     call.give_up()
@@ -222,7 +222,8 @@ class Life(Account):
         if late is not None:
             await self._stop_late(late)
             self.house.stragglers.pop(self._life, None)
-        await self._see_out()
+        else:
+            await self._see_out()
 
     def _make_request(self) -> Request[object]:
         assert self.door is not None
@@ -256,7 +257,6 @@ class Life(Account):
         except Exception as error:
             self._errors += (error,)
         finally:
-            self.house.stragglers.pop(call, None)
             self._advance()
         await self._see_out()
 
@@ -267,7 +267,6 @@ class Life(Account):
         except Exception as error:
             self._errors += (error,)
         finally:
-            self.house.stragglers.pop(self._reaping.call, None)
             self._wrap_up()
         await self._see_out()
 
@@ -291,27 +290,41 @@ class Life(Account):
         if self.settlement is not None:
             return
         verdict = self._verdict = self._verdict or self._judge()
+        stragglers = self._alive() if self.phase else ()
+        try:
+            self._look_back()
+        finally:
+            # Whatever an adapter's attribute raised: somebody waits for this.
+            settlement = self._note_settlement(verdict, stragglers)
+        # Last, for a handler of the log is anybody's code.
+        for call in stragglers:
+            logger.warning("room %r goes on without %s", self.room, self._name(call))
+        if not verdict.gone:
+            self._warn(settlement)
+
+    def _note_settlement(self, verdict: Verdict, stragglers: Sequence[Call]) -> Settlement:
         self.house.watch.call_off(self)
-        self._leave_session()
-        survivors = self._name_survivors() if self.phase else ()
         self.settlement = settlement = self._make_settlement(
-            verdict, survivors, self.gate.dropped, trio.current_time()
+            verdict, self._name_survivors(stragglers), self.gate.dropped, trio.current_time()
         )
         if not verdict.gone:
-            logger.warning(
-                "turn %s of room %r is %s, its work may be alive; errors: %s; survivors: %s",
-                self.turn_id,
-                self.room,
-                verdict.ending.value,
-                [repr(error) for error in settlement.errors],
-                list(survivors),
-            )
             assert self.door is not None
             self.door.previous = settlement
         backlog = verdict.ending is Ending.FAILED and self._backlog_error
         self.gate.finish(backlog or None)
         self.house.watch.report(settlement)
         self.block.note_settled()
+        return settlement
+
+    def _warn(self, settlement: Settlement) -> None:
+        logger.warning(
+            "turn %s of room %r is %s, its work may be alive; errors: %s; survivors: %s",
+            self.turn_id,
+            self.room,
+            settlement.ending.value,
+            list(settlement.errors),
+            list(settlement.survivors),
+        )
 
     def _spawn(self, fn: Callable[[], Awaitable[object]], name: str) -> None:
         assert self._context is not None

@@ -137,7 +137,7 @@ class Rooms(Generic[Content], metaclass=OnlyMadeByUs):
         if forget is None or session is None:
             return
         call, back, errors = Call("forget"), trio.Event(), []
-        stragglers, within = self._house.stragglers, self._house.budget.kill_within
+        within = self._house.budget.kill_within
 
         async def attempt() -> None:
             try:
@@ -145,7 +145,6 @@ class Rooms(Generic[Content], metaclass=OnlyMadeByUs):
             except Exception as error:
                 errors.append(error)
             finally:
-                stragglers.pop(call, None)
                 back.set()
 
         self._house.workers.spawn(copy_context(), attempt, f"turnstop forget of {room!r}")
@@ -154,7 +153,7 @@ class Rooms(Generic[Content], metaclass=OnlyMadeByUs):
             await back.wait()
         if not back.is_set():
             call.give_up()
-            stragglers[call] = room
+            call.outlive(self._house.stragglers, room)
             raise BackendError(f"forget() of room {room!r} took longer than {within} s")
         if errors:
             raise errors[0]

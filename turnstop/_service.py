@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVarTuple, final
@@ -20,7 +21,7 @@ class Service:
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
         self._scopes: set[trio.CancelScope] = set()
-        self._over = False
+        self._deadline = math.inf
 
     def start_soon(
         self,
@@ -34,17 +35,14 @@ class Service:
     async def _shielded(self, async_fn: Callable[..., Awaitable[object]], args: Any) -> None:
         # A task that is cancelled before its first step still runs up to its first checkpoint,
         # so the shield is up before the cancellation can be delivered.
-        with trio.CancelScope(shield=True) as scope:
-            if self._over:
-                scope.cancel()
+        with trio.CancelScope(shield=True, deadline=self._deadline) as scope:
             self._scopes.add(scope)
-            try:
-                await async_fn(*args)
-            finally:
-                self._scopes.discard(scope)
+            await async_fn(*args)
+        # Not where it raised: that ends the service, and the set with it.
+        self._scopes.discard(scope)
 
     def _stop(self) -> None:
-        self._over = True
+        self._deadline = -math.inf
         for scope in tuple(self._scopes):
             scope.cancel()
 

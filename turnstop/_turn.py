@@ -153,7 +153,7 @@ class Turn(metaclass=OnlyMadeByUs):
 
     def _leave(self, door: Door) -> None:
         self._left = True
-        self._gate.drop_unread()
+        self._gate.close()
         if self.settlement is not None and self.settlement.dropped != self._gate.dropped:
             self.settlement = attrs.evolve(self.settlement, dropped=self._gate.dropped)
         self._house.leave(door, self)
@@ -222,15 +222,15 @@ class Turn(metaclass=OnlyMadeByUs):
             return StopVerdict.STALE
         if self._halted:
             return StopVerdict.JOINED
-        self._halted = True
-        verdict = StopVerdict.ASKED
+        # First, and the body last: its cancellation runs whatever the body waits in.
+        self._gate.close()
+        self._halted, verdict = True, StopVerdict.ASKED
         if self.settlement is None:
             if self._life.phase == 0:
                 self._life.stop(request)
             else:
                 verdict = StopVerdict.JOINED
         self._body.cancel()
-        self._gate.close()
         return verdict
 
     def halt(self) -> None:

@@ -71,8 +71,8 @@ class Watch:
 
     def call_off(self, who: Ringable) -> None:
         """Nothing rings any more."""
-        who.due = None
         self._first.pop(who, None)
+        who.due = None
 
     def report(self, settlement: Settlement) -> None:
         """Have the observers told, by the watcher: nobody else's step runs their code.
@@ -117,8 +117,9 @@ class Watch:
 
     async def _run(self) -> None:
         while True:
-            self._deliver()
+            # In this order: an alarm that settles a turn leaves a report.
             self._ring()
+            self._deliver()
             if self._over and not self._reports:
                 self._done = True
                 return
