@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import attrs
 
@@ -62,12 +62,10 @@ class Probe(abc.ABC):
         clock: `"virtual"` where everything happens in memory; `"real"` where threads, processes
             or sockets take part.
         budget: the bound of each stop.
-        requires: modules of other packages, without which the probe is skipped, and the line
-            that installs them.
     """
 
-    name: str = ""
-    unable: Mapping[str, str] = {}
+    name: ClassVar[str] = ""
+    unable: ClassVar[Mapping[str, str]] = {}
     clock: Literal["virtual", "real"] = "virtual"
     budget: StopBudget = StopBudget(cancel_within=2.0, kill_within=1.0)
 
@@ -86,6 +84,12 @@ class Probe(abc.ABC):
     def content(self, text: str) -> object:
         """What the application sends so that the far end is asked `text`."""
         return text
+
+    def release(self) -> None:  # noqa: B027  most far ends have nothing to do here
+        """Let every work end that goes on in spite of its cancel: the obligation is over.
+
+        Only needed where it keeps a task of the adapter waiting that cannot be cancelled.
+        """
 
     # The levers of starts.
 
@@ -160,6 +164,10 @@ class Probe(abc.ABC):
         """End the far end, or the connection to it, with everything that it works on."""
         raise NotImplementedError
 
+    async def cut(self) -> None:
+        """Break the connection; what the far end works on goes on."""
+        raise NotImplementedError
+
     async def babble(self) -> None:
         """Have it send something that is not of its protocol."""
         raise NotImplementedError
@@ -180,11 +188,13 @@ LEVERS: tuple[str, ...] = (
     "say_end_again",
     "leave",
     "die",
+    "cut",
     "babble",
 )
 
 ABILITIES: Mapping[str, str] = {
     "early_stop": "a stop that comes before the start is answered reaches the work",
+    "undo": "a start that is answered only after the bound is undone",
     "end_seen": "after a stop, the end of the work is told, and not only that it was asked for",
     "sweep": "what a turn leaves behind can be found and ended",
     "session": "the next turn goes on with the conversation",

@@ -151,5 +151,6 @@ def _observe(stage: Stage) -> tuple[Observed, ...]:
     found = []
     for settlement in stage.settlements:
         actor = actors.get(settlement.turn_id)
-        found.append(Observed.of(settlement, actor and stage.find(actor)))
+        work = None if actor is None else stage.find(actor)
+        found.append(Observed.of(settlement, work))
     return tuple(found)

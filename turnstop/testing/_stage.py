@@ -1,4 +1,4 @@
-"""Where an obligation plays: rooms over a probe, people who take turns in them, and what was seen."""
+"""Where an obligation plays: rooms over a probe, and people who take turns in them."""
 
 from __future__ import annotations
 
@@ -85,8 +85,9 @@ class Stage:
         probe: the adapter and the levers of its far end.
         settlements: what the rooms' observer was told, in order.
         turns: every turn that was taken.
-        tolerance: seconds within which two times are the same; 0 seconds and a little on virtual
-            time, more where the clock is real.
+        tolerance: seconds within which two times are the same: next to nothing in virtual time,
+            more where the clock is real.
+        moment: seconds, more than `tolerance`, and less than the budget has for a cancel.
         patience: seconds that something may take to happen that no promise bounds.
     """
 
@@ -100,7 +101,12 @@ class Stage:
     @property
     def tolerance(self) -> float:
         """See above."""
-        return 1e-6 if self.probe.clock == "virtual" else 0.5
+        return 1e-6 if self.probe.clock == "virtual" else 0.25
+
+    @property
+    def moment(self) -> float:
+        """See above."""
+        return 1.0 if self.probe.clock == "virtual" else 0.5
 
     @property
     def patience(self) -> float:
@@ -137,9 +143,14 @@ class Stage:
             async with open_rooms(
                 backend, budget=self.probe.budget, observers=[self.settlements.append]
             ) as self._rooms:
-                async with open_private_nursery() as self._people:
-                    yield self
-                    self._people.cancel_scope.cancel()
+                try:
+                    async with open_private_nursery() as self._people:
+                        yield self
+                        self.probe.release()
+                        self._people.cancel_scope.cancel()
+                finally:
+                    # The rooms' exit waits for adapter calls that refuse to end.
+                    self.probe.release()
 
     # People.
 
@@ -227,6 +238,11 @@ class Stage:
         finally:
             actor.left_at = trio.current_time()
 
+    def aside(self, run: Callable[[], Awaitable[object]]) -> None:
+        """Have somebody else do something meanwhile; whoever leaves the stage cancels it."""
+        assert self._people is not None
+        self._people.start_soon(run)
+
     # Time.
 
     async def until(self, holds: Callable[[], object], what: str) -> None:
@@ -238,7 +254,7 @@ class Stage:
         **Cancellation:** changes nothing.
         """
         with trio.move_on_after(self.patience):
-            while not holds():
+            while not holds():  # noqa: ASYNC110  what it waits for is not ours to signal
                 await trio.sleep(0.01)
             return
         raise Broken(f"waited for {self.patience:g} s until {what}: in vain")

@@ -51,11 +51,13 @@ def watchdog(watched: Watched, within: float) -> Generator[None]:
         # From here on a signal that is under way raises nothing; after the join none is sent.
         watched.ended = True
         dog.over.set()
-        thread.join()
-        if dog.by_signal:
-            signal.signal(signal.SIGVTALRM, before)
-        elif dog.barked:
-            _raise_in(dog.thread, None)
+        try:
+            thread.join()
+        finally:
+            if dog.by_signal:
+                signal.signal(signal.SIGVTALRM, before)
+            elif dog.barked:
+                _raise_in(dog.thread, None)
 
 
 def _may_signal() -> bool:
@@ -86,7 +88,7 @@ class _Watchdog:
     barked: bool = attrs.field(default=False, init=False)
 
     def run(self) -> None:
-        if self.over.wait(self.within):
+        if self.over.wait(min(self.within, threading.TIMEOUT_MAX)):
             return
         seen = -1
         grace = min(1.0, self.within)

@@ -1,5 +1,7 @@
-"""The obligations, promise by promise, in the order in which they are checked."""
+"""The obligations, promise by promise. The order of these imports is that of their checking."""
 
+# isort: off
 from . import stopping as stopping
-
-__all__ = ["stopping"]
+from . import settling as settling
+from . import speaking as speaking
+from . import breaking as breaking

@@ -5,6 +5,7 @@ from __future__ import annotations
 import trio
 
 from ..._ending import Ending
+from ..._errors import BackendRefused
 from ..._records import StopVerdict
 from .._obligation import obligation
 from .._stage import Actor, Stage, read
@@ -56,8 +57,8 @@ async def stop_is_told_at_once(stage: Stage) -> None:
     """The far end is told in the instant of the asking, whatever the body does on its way out."""
 
     async def dawdle(actor: Actor) -> None:
-        with trio.CancelScope(shield=True):
-            await trio.sleep(4 * stage.settled_within)
+        with trio.move_on_after(4 * stage.settled_within, shield=True):
+            await stage.until(lambda: actor.turn.settlement, "the turn is settled")
 
     async with stage.open():
         actor, work = await stage.begin(body=dawdle)
@@ -92,11 +93,83 @@ async def early_stop_reaches_the_work(stage: Stage) -> None:
         )
 
 
+@obligation("hold_starts", "early_stop", "undo")
+async def late_reveal_is_undone(stage: Stage) -> None:
+    """A start that is answered after the bound: the turn is settled, and the work still ended."""
+    async with stage.open():
+        stage.probe.hold_starts()
+        actor = stage.enter("kitchen", "first")
+        work = await stage.asked(actor)
+        actor.turn.stop()
+        settlement = await stage.left(actor)
+        stage.expect(
+            settlement.ending is Ending.UNCONFIRMED,
+            f"nobody knows what became of it, and it is {settlement.ending.value}",
+        )
+        took = settlement.settled_at - (settlement.asked_at or 0.0)
+        stage.expect(
+            stage.same(took, stage.bound), f"it was settled after {took:.3f} s, not {stage.bound}"
+        )
+        stage.probe.release_starts()
+        await stage.until(lambda: work.ended_at, "the late turn is ended")
+
+
+@obligation("refuse_starts")
+async def refused_start_is_no_turn(stage: Stage) -> None:
+    """A refused start: nothing began, the body is told once, and a stop finds it unstarted."""
+    async with stage.open():
+        stage.probe.refuse_starts()
+        actor = stage.enter("kitchen", "first")
+        settlement = await stage.left(actor)
+        stage.expect(
+            isinstance(actor.error, BackendRefused), f"the block was left with {actor.error!r}"
+        )
+        stage.expect(
+            settlement.ending is Ending.FAILED and settlement.gone,
+            f"nothing began, and it is {settlement.ending.value}",
+        )
+        if stage.can("hold_starts"):
+            await _refuse_a_stopped_start(stage)
+
+
+async def _refuse_a_stopped_start(stage: Stage) -> None:
+    stage.probe.hold_starts()
+    actor = stage.enter("kitchen", "second")
+    work = await stage.asked(actor)
+    actor.turn.stop()
+    await stage.quiet()
+    stage.probe.release_starts()
+    settlement = await stage.left(actor)
+    stage.expect(
+        settlement.ending is Ending.UNSTARTED, f"nothing began, and it is {settlement.ending.value}"
+    )
+    stage.expect(actor.error is None, f"the refusal left the block: {actor.error!r}")
+    stage.expect(not work.told_at, "the far end was told to stop what never began")
+
+
+@obligation()
+async def one_turn_is_one_request(stage: Stage) -> None:
+    """A turn is asked for once, however long the far end takes to answer."""
+    async with stage.open():
+        if stage.can("hold_starts"):
+            stage.probe.hold_starts()
+        actor = stage.enter("kitchen", "first")
+        await stage.asked(actor)
+        await trio.sleep(stage.moment)
+        if stage.can("hold_starts"):
+            stage.probe.release_starts()
+        await stage.quiet()
+        actor.turn.stop()
+        await stage.left(actor)
+        asked = len(stage.all_of(actor))
+        stage.expect(asked == 1, f"the far end was asked {asked} times for one turn")
+
+
 @obligation()
 async def stop_in_the_queue_sends_nothing(stage: Stage) -> None:
     """A turn that is stopped or cancelled while it waits for its room sends nothing, ever."""
     async with stage.open():
-        first, _ = await stage.begin()
+        first, work = await stage.begin()
         stopped = stage.enter("kitchen", "second")
         cancelled = stage.enter("kitchen", "third")
         await stage.quiet()
@@ -116,6 +189,9 @@ async def stop_in_the_queue_sends_nothing(stage: Stage) -> None:
                 f"it waited for its room, and is {actor.settlement.ending.value}",
             )
             stage.expect(not stage.all_of(actor), f"{actor.text!r} was sent to the far end")
+        stage.expect(
+            len(work.told_at) == 1, f"the turn before them was told {len(work.told_at)} times"
+        )
 
 
 @obligation("end_seen")
@@ -140,7 +216,7 @@ async def error_in_the_body_is_a_stop(stage: Stage) -> None:
     bang = ZeroDivisionError("the body's own")
 
     async def fail(actor: Actor) -> None:
-        await trio.sleep(1.0)
+        await trio.sleep(stage.moment)
         raise bang
 
     async with stage.open():
@@ -161,7 +237,7 @@ async def finished_turn_is_told_nothing(stage: Stage) -> None:
 
     async def linger(actor: Actor) -> None:
         await read(actor)
-        await trio.sleep(1.0)
+        await trio.sleep(stage.moment)
 
     async with stage.open():
         actor, work = await stage.begin(body=linger)

@@ -1,0 +1,147 @@
+"""Obligations of what goes wrong: it is told once, truly, and the rooms go on."""
+
+from __future__ import annotations
+
+from ..._ending import Ending
+from .._obligation import obligation
+from .._stage import Actor, Stage, read
+from .settling import expect_no_lie
+
+
+@obligation("fail")
+async def failure_is_raised_once(stage: Stage) -> None:
+    """A turn that fails by itself raises that once, to its reader; then its room goes on."""
+    caught: list[Exception] = []
+
+    async def read_twice(actor: Actor) -> None:
+        try:
+            await read(actor)
+        except Exception as error:
+            caught.append(error)
+        await read(actor)
+
+    async with stage.open():
+        actor, work = await stage.begin(body=read_twice)
+        await stage.probe.fail(work)
+        settlement = await stage.left(actor)
+        stage.expect(len(caught) == 1, f"its reader was given {len(caught)} errors")
+        stage.expect(actor.error is None, f"it was raised again: {actor.error!r}")
+        stage.expect(
+            settlement.ending is Ending.FAILED, f"it failed, and is {settlement.ending.value}"
+        )
+        stage.expect(caught[0] in settlement.errors, "its error is not in the settlement")
+        expect_no_lie(stage, actor, work)
+        await stage.asked(stage.enter("kitchen", "second"))
+
+
+@obligation("die")
+async def death_is_noticed(stage: Stage) -> None:
+    """When the far end dies, each of its turns is settled, and its reader is told."""
+    async with stage.open():
+        actor, work = await stage.begin()
+        other, _ = await stage.begin("garden", "second")
+        await stage.probe.die()
+        for one in (actor, other):
+            settlement = await stage.left(one)
+            stage.expect(one.error is not None, "the far end died, and the reader was told nothing")
+            stage.expect(
+                settlement.ending is Ending.FAILED, f"its ending is {settlement.ending.value}"
+            )
+        expect_no_lie(stage, actor, work)
+
+
+@obligation("die", "hold_cancels")
+async def death_ends_a_stop(stage: Stage) -> None:
+    """When the far end dies while it is told to stop, the stop is settled in its bound."""
+    async with stage.open():
+        actor, work = await stage.begin()
+        stage.probe.hold_cancels()
+        actor.turn.stop()
+        await stage.until(lambda: work.told_at, "the far end is told")
+        await stage.probe.die()
+        settlement = await stage.left(actor)
+        took = settlement.settled_at - (settlement.asked_at or 0.0)
+        stage.expect(actor.error is None, f"a stopped turn raised {actor.error!r}")
+        stage.expect(
+            took <= stage.settled_within + stage.tolerance,
+            f"it took {took:.3f} s, and the bound is {stage.settled_within} s",
+        )
+        stage.expect(
+            settlement.ending in (Ending.STOPPED, Ending.KILLED, Ending.UNCONFIRMED),
+            f"a stopped turn is {settlement.ending.value}",
+        )
+        expect_no_lie(stage, actor, work)
+
+
+@obligation("cut", "hold_cancels")
+async def lost_connection_is_no_end(stage: Stage) -> None:
+    """Where only the connection is lost after a stop, the work is not said to be gone."""
+    async with stage.open():
+        actor, work = await stage.begin()
+        stage.probe.hold_cancels()
+        actor.turn.stop()
+        await stage.until(lambda: work.told_at, "the far end is told")
+        await stage.probe.cut()
+        settlement = await stage.left(actor)
+        expect_no_lie(stage, actor, work)
+        stage.expect(
+            not work.runs or settlement.ending is Ending.UNCONFIRMED,
+            f"the work goes on, and it is {settlement.ending.value}",
+        )
+
+
+@obligation("die", "restart", "finish")
+async def rooms_go_on_after_a_death(stage: Stage) -> None:
+    """After the far end has died, the room's next turn finds it again and is answered."""
+    async with stage.open():
+        actor, _ = await stage.begin()
+        await stage.probe.die()
+        await stage.left(actor)
+        second, its = await stage.begin(text="second")
+        await stage.probe.finish(its)
+        settlement = await stage.left(second)
+        stage.expect(
+            settlement.ending is Ending.FINISHED, f"the next turn is {settlement.ending.value}"
+        )
+
+
+@obligation("babble")
+async def garbage_is_bounded(stage: Stage) -> None:
+    """Garbage from the far end hangs nobody: the turn can be stopped, and the room goes on."""
+    async with stage.open():
+        actor, work = await stage.begin()
+        await stage.probe.babble()
+        await stage.quiet()
+        actor.turn.stop()
+        settlement = await stage.left(actor)
+        expect_no_lie(stage, actor, work)
+        if settlement.asked_at is not None:
+            took = settlement.settled_at - settlement.asked_at
+            stage.expect(
+                took <= stage.settled_within + stage.tolerance,
+                f"it took {took:.3f} s, and the bound is {stage.settled_within} s",
+            )
+        second = stage.enter("kitchen", "second")
+        await stage.until(
+            lambda: stage.find(second) or second.left_at, "the next turn is sent, or told why not"
+        )
+
+
+@obligation("leave", "sweep")
+async def leftovers_are_swept(stage: Stage) -> None:
+    """What a stopped turn has started and left is ended too, or is named."""
+    async with stage.open():
+        actor, work = await stage.begin()
+        await stage.probe.leave(work)
+        await stage.quiet()
+        stage.expect(stage.probe.alive, "the lever left nothing behind")
+        actor.turn.stop()
+        settlement = await stage.left(actor)
+        alive = ", ".join(stage.probe.alive)
+        stage.expect(
+            not alive or settlement.survivors, f"{alive}: alive, and not in the settlement"
+        )
+        stage.expect(not alive, f"{alive}: alive after the sweep")
+        stage.expect(
+            not settlement.survivors, f"nothing is alive, and {settlement.survivors} is named"
+        )

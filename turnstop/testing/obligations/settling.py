@@ -1,0 +1,215 @@
+"""Obligations of the end: what is said of a turn is true, and whoever waits for it waits."""
+
+from __future__ import annotations
+
+import trio
+
+from ..._ending import Ending
+from .._obligation import obligation
+from .._probe import Work
+from .._stage import Actor, Stage
+
+
+def expect_no_lie(stage: Stage, actor: Actor, work: Work) -> None:
+    """What is gone has ended at the far end, and before that was said."""
+    settlement = actor.settlement
+    if settlement.gone:
+        stage.expect(work.ended_at is not None, "it is said to be gone, and the work goes on")
+        stage.expect(
+            stage.not_before(settlement.settled_at, work.ended_at),
+            "it was said to be gone before the work had ended",
+        )
+
+
+@obligation("end_late", "end_seen")
+async def settled_means_ended(stage: Stage) -> None:
+    """A turn is settled when its work has ended, and not when the stop was acknowledged."""
+    async with stage.open():
+        actor, work = await stage.begin()
+        stage.probe.end_late(stage.moment)
+        actor.turn.stop()
+        settlement = await stage.left(actor)
+        stage.expect(settlement.gone, f"the work did not end: it is {settlement.ending.value}")
+        stage.expect(work.ended_at is not None, "it is said to be gone, and the work goes on")
+        stage.expect(
+            stage.same(settlement.settled_at, work.ended_at),
+            f"the work ended {(work.ended_at or 0) - settlement.settled_at:+.3f} s "
+            "from the settlement",
+        )
+
+
+@obligation("ignore_cancels")
+async def acknowledgement_is_no_end(stage: Stage) -> None:
+    """Work that goes on after its stop was acknowledged is never said to be gone."""
+    async with stage.open():
+        actor, work = await stage.begin()
+        stage.probe.ignore_cancels()
+        actor.turn.stop()
+        settlement = await stage.left(actor)
+        expect_no_lie(stage, actor, work)
+        stage.expect(
+            settlement.gone or settlement.ending is Ending.UNCONFIRMED,
+            f"the work goes on, and it is {settlement.ending.value}",
+        )
+
+
+@obligation("hold_cancels")
+async def hung_cancel_is_bounded(stage: Stage) -> None:
+    """A stop that is never answered is settled at its bound, and the room goes on."""
+    async with stage.open():
+        actor, work = await stage.begin()
+        stage.probe.hold_cancels()
+        actor.turn.stop()
+        settlement = await stage.left(actor)
+        expect_no_lie(stage, actor, work)
+        took = settlement.settled_at - (settlement.asked_at or 0.0)
+        stage.expect(
+            took <= stage.settled_within + stage.tolerance,
+            f"it took {took:.3f} s, and the bound is {stage.settled_within} s",
+        )
+        stage.expect(
+            settlement.gone or took >= stage.bound - stage.tolerance,
+            f"it was given up after {took:.3f} s, and it has {stage.bound} s",
+        )
+        hung = [name for name in settlement.survivors if name.startswith(("cancel()", "kill()"))]
+        stage.expect(not hung, f"{', '.join(hung)}: an adapter lets itself be cancelled")
+        await stage.asked(stage.enter("kitchen", "second"))
+
+
+@obligation("refuse_cancels")
+async def refused_cancel_is_reported(stage: Stage) -> None:
+    """A stop that the far end refuses is in the settlement, and nobody is hit by it."""
+    async with stage.open():
+        actor, work = await stage.begin()
+        stage.probe.refuse_cancels()
+        actor.turn.stop()
+        settlement = await stage.left(actor)
+        expect_no_lie(stage, actor, work)
+        stage.expect(settlement.errors, "the far end refused the stop, and nobody is told")
+        stage.expect(actor.error is None, f"the block was left with {actor.error!r}")
+        await stage.asked(stage.enter("kitchen", "second"))
+
+
+@obligation("hold_acknowledgements", "end_seen")
+async def end_needs_no_acknowledgement(stage: Stage) -> None:
+    """Work that has ended is settled, though the stop is never acknowledged."""
+    async with stage.open():
+        actor, work = await stage.begin()
+        stage.probe.hold_acknowledgements()
+        actor.turn.stop()
+        settlement = await stage.left(actor)
+        stage.expect(settlement.gone, f"the work did not end: it is {settlement.ending.value}")
+        stage.expect(
+            stage.same(settlement.settled_at, work.ended_at),
+            f"it was settled {settlement.settled_at - (work.ended_at or 0):.3f} s after the end",
+        )
+
+
+@obligation()
+async def next_turn_waits(stage: Stage) -> None:
+    """The room's next turn sends nothing before the stopped one is settled and its work ended."""
+    async with stage.open():
+        first, work = await stage.begin()
+        if stage.can("end_late"):
+            stage.probe.end_late(stage.moment)
+        second = stage.enter("kitchen", "second")
+        await stage.quiet()
+        stage.expect(stage.find(second) is None, "two turns of a room are sent at once")
+        first.turn.stop()
+        settlement = await stage.left(first)
+        later = await stage.asked(second)
+        expect_no_lie(stage, first, work)
+        stage.expect(
+            stage.not_before(later.asked_at, settlement.settled_at),
+            "the next turn was sent before this one was settled",
+        )
+        stage.expect(
+            not settlement.gone or stage.not_before(later.asked_at, work.ended_at),
+            "the next turn was sent while the work went on",
+        )
+
+
+@obligation()
+async def leaving_waits(stage: Stage) -> None:
+    """Whoever leaves the block early has stopped the turn, and waits until it is settled."""
+
+    async def leave(actor: Actor) -> None:
+        await trio.sleep(stage.moment)
+
+    async with stage.open():
+        if stage.can("end_late"):
+            stage.probe.end_late(stage.moment)
+        actor, work = await stage.begin(body=leave)
+        settlement = await stage.left(actor)
+        expect_no_lie(stage, actor, work)
+        stage.expect(len(work.told_at) == 1, f"the far end was told {len(work.told_at)} times")
+        stage.expect(
+            stage.not_before(actor.left_at, settlement.settled_at),
+            "the block was left before the turn was settled",
+        )
+        stage.expect(
+            not settlement.gone or stage.not_before(actor.left_at, work.ended_at),
+            "the block was left while the work went on",
+        )
+
+
+@obligation("end_seen")
+async def teardown_waits(stage: Stage) -> None:
+    """When the whole application is cancelled, each turn is stopped, and waited for."""
+    asked = 0.0
+    with trio.CancelScope() as app:
+        async with stage.open():
+            actor, work = await stage.begin()
+            other, other_work = await stage.begin("garden", "second")
+            if stage.can("end_late"):
+                stage.probe.end_late(stage.moment)
+            asked = trio.current_time()
+            app.cancel()
+            await trio.sleep_forever()
+    for one, its in ((actor, work), (other, other_work)):
+        settlement = one.settlement
+        stage.expect(len(its.told_at) == 1, f"the far end was told {len(its.told_at)} times")
+        stage.expect(
+            stage.same(its.told_at[0], asked),
+            f"it was told {its.told_at[0] - asked:.3f} s after the application was cancelled",
+        )
+        stage.expect(settlement.gone, f"the work did not end: it is {settlement.ending.value}")
+        expect_no_lie(stage, one, its)
+
+
+@obligation("hold_cancels", "finish")
+async def unconfirmed_is_final(stage: Stage) -> None:
+    """An end that comes after the settlement changes nothing, and nobody is told twice."""
+    async with stage.open():
+        actor, work = await stage.begin()
+        stage.probe.hold_cancels()
+        actor.turn.stop()
+        settlement = await stage.left(actor)
+        expect_no_lie(stage, actor, work)
+        stage.expect(
+            not work.runs or settlement.ending is Ending.UNCONFIRMED,
+            f"the work goes on, and it is {settlement.ending.value}",
+        )
+        if work.runs:
+            await stage.probe.finish(work)
+        await stage.quiet()
+        stage.expect(actor.settlement == settlement, f"it became {actor.settlement.ending.value}")
+        told = [one for one in stage.settlements if one.turn_id == actor.turn.turn_id]
+        stage.expect(len(told) == 1, f"observers were told {len(told)} times")
+
+
+@obligation("hold_cancels", "session")
+async def fresh_session_after_unconfirmed(stage: Stage) -> None:
+    """While a turn's work may be alive, the next turn does not go on in its conversation."""
+    async with stage.open():
+        actor, work = await stage.begin()
+        stage.probe.hold_cancels()
+        actor.turn.stop()
+        await stage.left(actor)
+        expect_no_lie(stage, actor, work)
+        _, later = await stage.begin(text="second")
+        stage.expect(later.session is not None, "the far end knows no conversations")
+        stage.expect(
+            not work.runs or later.session != work.session,
+            f"the next turn went on in {later.session}, where work may be alive",
+        )
