@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar, TypeVarTuple, cast
 
@@ -60,9 +61,9 @@ def run_in_virtual_time(
     Args:
         fn: an asynchronous function.
         args: what it is given.
-        start: the virtual time to begin at, in seconds. Times are floats: at 1e9 one step is
-            1.2e-7 s, and a shorter sleep is over at once.
-        within: how many seconds of real time it may take.
+        start: the virtual time to begin at, in seconds. Times are floats: at 1e9 they are 1.2e-7 s
+            apart, and what is shorter than half of that takes no time.
+        within: how many seconds of real time it may take; `math.inf` in a debugger.
 
     Returns:
         What `fn` returns.
@@ -80,17 +81,24 @@ def run_in_virtual_time(
     try:
         with watchdog(watch, within):
             result = trio.run(watch.main, fn, args, clock=clock, instruments=[watch])
-    except (KeyboardInterrupt, SystemExit):
-        raise
     except BaseException as error:
-        if not watch.why:
+        if not watch.why or _is_exit(error):
             raise
-        if isinstance(error, trio.TrioInternalError):
-            _wrecks.append((error, watch.wreck))
-        raise Stalled(watch.why) from error
+        if not isinstance(error, trio.TrioInternalError):
+            raise Stalled(watch.why) from error
+        _wrecks.append((error, watch.wreck))
+        # It is no bug of Trio's, as its own text would have it.
+        raise Stalled(watch.why) from error.__cause__
     if watch.why:
         raise Stalled(watch.why)
     return cast(T, result)
+
+
+def _is_exit(error: BaseException) -> bool:
+    """Whether somebody wants the program to end, which is more than that the run stalled."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.subgroup((KeyboardInterrupt, SystemExit)) is not None
+    return isinstance(error, (KeyboardInterrupt, SystemExit))
 
 
 @attrs.define(eq=False, repr=False, slots=False)
@@ -112,6 +120,8 @@ class _Watch(trio.abc.Instrument):
     ended: bool = False
     wreck: Sequence[Task] = ()
     token: trio.lowlevel.TrioToken | None = None
+    _now: float = -1.0
+    _moved_at: float = 0.0
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _stepped: bool = True
     _lowered: bool = False
@@ -129,9 +139,12 @@ class _Watch(trio.abc.Instrument):
     def after_io_wait(self, timeout: float) -> None:
         self.passes += 1
         stepped, self._stepped = self._stepped, False
+        if self._now != self.clock.current_time():
+            self._now, self._moved_at = self.clock.current_time(), time.perf_counter()
         if self.late:
             late, self.late = self.late, ""
-            self._push(late, late=True)
+            still = time.perf_counter() - self._moved_at
+            self._push(f"{late}; virtual time stands still for {still:.2g} s of it", late=True)
         # A first pass without a step may yet wake those who wait for all tasks to be blocked; they
         # have stepped before the second. A pass that took time waits for them too.
         elif not stepped and not timeout and _nothing_ahead():
