@@ -15,6 +15,7 @@ import importlib
 import json
 import os
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -25,7 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from groups import (  # noqa: E402
+from groups import (
     GROUP_OF,
     MODULES,
     Key,
@@ -34,8 +35,8 @@ from groups import (  # noqa: E402
     read_counts,
     tests_of,
 )
-from mutate import Mutant  # noqa: E402
-from slots import Outcome, Slot  # noqa: E402
+from mutate import Mutant
+from slots import Outcome, Slot
 
 TRIES = 6
 # What the tests import, once for all mutants; what is missing here, their tests can do without.
@@ -56,7 +57,7 @@ def run(mutants: Sequence[Mutant], options: argparse.Namespace) -> list[Outcome]
                         key = outcome.mutant.key
                         tries[key] += 1
                         # Trio draws the order of a pass: some are caught in most runs, not in all.
-                        if outcome.by is None and key not in listed and tries[key] < TRIES:
+                        if outcome.by is None and key not in listed and tries[key] < options.tries:
                             waiting.append(outcome.mutant)
                         else:
                             outcomes.append(outcome)
@@ -104,6 +105,7 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--module", action="append", choices=GROUP_OF, help="only this one; may be repeated")
     add("--sample", type=int, metavar="N", help="only N of them, drawn by --seed")
     add("--seed", type=int, default=0)
+    add("--tries", type=int, default=TRIES, help="how often one is run that no test catches")
     add("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     add("--tests", nargs="+", help="what pytest is given; by default the tests of the group")
     add("--pytest", action="append", default=[], metavar="ARG", help="one more, as --pytest=-k")
@@ -162,6 +164,8 @@ def write_details(path: Path, outcomes: Sequence[Outcome]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    # So that it takes its copies and its processes along, whoever ends it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = read_options(arguments)
     mutants = read_mutants(options)
     if options.list:

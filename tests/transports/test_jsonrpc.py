@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from trio.testing import memory_stream_pair, wait_all_tasks_blocked
+from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 
 from turnstop._errors import BackendLost
 from turnstop.transports._lines import LineSplitter
@@ -90,13 +90,21 @@ async def test_replies_may_come_in_any_order() -> None:
         assert results == {"a": "A", "b": "B", "c": "C"}
 
 
-@pytest.mark.parametrize("error", [{"code": -32600, "message": "no"}, "no", {"message": "no"}])
-async def test_an_error_answer_is_raised(error: object) -> None:
+@pytest.mark.parametrize(
+    ("error", "code", "data"),
+    [
+        ({"code": -32600, "message": "no", "data": [1]}, -32600, [1]),
+        ("no", None, None),
+        ({"message": "no"}, None, None),
+    ],
+)
+async def test_an_error_answer_is_raised(error: object, code: object, data: object) -> None:
     async with wire() as (connection, far, _), trio.open_nursery() as nursery:
         nursery.start_soon(answer_next, far, {"error": error})
         with pytest.raises(RpcError) as caught:
             await connection.call("go", {})
-        assert caught.value.message == "no"
+        assert (caught.value.message, caught.value.code, caught.value.data) == ("no", code, data)
+        assert str(caught.value) == f"no ({code})"
 
 
 async def answer_next(far: Far, answer: dict[str, object]) -> None:
@@ -255,6 +263,218 @@ async def test_a_topic_hears_its_own_in_order_and_strays_fall_back() -> None:
         assert [stray.params["n"] for stray in strays] == [9]
 
 
+async def test_a_topic_hears_what_it_was_told_to_hear_too_once_and_until_it_is_closed() -> None:
+    async with wire() as (connection, far, strays):
+        topic = connection.subscribe("a")
+        for key in ("a", "b", "b"):
+            topic.also(key)
+        for key in ("a", "b", "a"):
+            await far.write({"method": key, "params": {"thread": key}})
+        await wait_all_tasks_blocked()
+        assert [(await topic.receive()).method for _ in range(3)] == ["a", "b", "a"]
+        topic.close()
+        assert strays == []
+        for key in ("a", "b"):
+            await far.write({"method": key, "params": {"thread": key}})
+        await wait_all_tasks_blocked()
+        assert [stray.method for stray in strays] == ["a", "b"]
+        assert not connection._topics
+
+
+async def test_several_topics_hear_of_one_thing_until_each_is_closed() -> None:
+    async with wire() as (connection, far, strays):
+        one, two = connection.subscribe("a"), connection.subscribe("a")
+        await far.write({"method": "both", "params": {"thread": "a"}})
+        assert [(await topic.receive()).method for topic in (one, two)] == ["both", "both"]
+        one.close()
+        await far.write({"method": "the other", "params": {"thread": "a"}})
+        assert (await two.receive()).method == "the other"
+        assert strays == []
+
+
+async def test_a_notification_is_not_answered() -> None:
+    async with wire() as (connection, far, _):
+        topic = connection.subscribe("a")
+        await far.write({"method": "tell", "params": {"thread": "a"}})
+        heard = await topic.receive()
+        assert not heard.wants_reply
+        heard.reply("fine")
+        heard.refuse("no")
+        connection.notify("next")
+        assert (await far.read())["method"] == "next"
+
+
+class Held:
+    """A connection whose first frame is held on its way out until `gate` is set."""
+
+    def __init__(self) -> None:
+        self.near, far = memory_stream_pair()
+        self.far = Far(far)
+        self.gate = trio.Event()
+        self.said: list[str] = []
+        self.send_on = self.near.send_stream.send_all_hook
+        self.near.send_stream.send_all_hook = self._hold
+
+    async def _hold(self) -> None:
+        await self.gate.wait()
+        if self.send_on is not None:
+            await self.send_on()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[Connection, None]:
+        async with open_connection(
+            self.near, self.near, topic_of=topic_of, fallback=lambda _: None
+        ) as connection:
+            yield connection
+
+    async def call(self, connection: Connection, method: str) -> None:
+        try:
+            await connection.call(method, {}, sent=lambda: self.said.append(f"sent {method}"))
+            self.said.append(f"answered {method}")
+        except BackendLost:
+            self.said.append(f"lost {method}")
+
+
+async def test_a_request_is_said_to_be_sent_only_when_it_has_left() -> None:
+    held = Held()
+    async with held.open() as connection, trio.open_nursery() as nursery:
+        nursery.start_soon(held.call, connection, "go")
+        await wait_all_tasks_blocked()
+        assert held.said == []
+        held.gate.set()
+        assert (await held.far.read())["method"] == "go"
+        await wait_all_tasks_blocked()
+        assert held.said == ["sent go"]
+        await held.far.write({"id": 1, "result": None})
+
+
+async def test_nothing_leaves_after_the_loss_was_told_and_nothing_is_said_to_have_left() -> None:
+    held = Held()
+    async with held.open() as connection, trio.open_nursery() as nursery:
+        nursery.start_soon(held.call, connection, "first")
+        await wait_all_tasks_blocked()
+        nursery.start_soon(held.call, connection, "second")
+        await wait_all_tasks_blocked()
+        connection.declare_lost(lambda: BackendLost("over", gone=True))
+        connection.notify("third")
+        await wait_all_tasks_blocked()
+        assert sorted(held.said) == ["lost first", "lost second"]
+        held.gate.set()
+        assert (await held.far.read())["method"] == "first"
+        await held.near.send_stream.aclose()
+        assert await held.far.stream.receive_some() == b""
+
+
+async def test_the_first_word_on_a_loss_stands() -> None:
+    async with wire() as (connection, _, _):
+        topic = connection.subscribe("a")
+        connection.declare_lost(lambda: BackendLost("this", gone=True))
+        connection.declare_lost(lambda: BackendLost("that", gone=True))
+        late = connection.subscribe("b")
+        for receive in (topic.receive, late.receive):
+            with pytest.raises(BackendLost, match="this"):
+                await receive()
+        assert connection.broken.is_set()
+
+
+async def test_what_the_peer_says_after_the_loss_was_told_changes_nothing() -> None:
+    near, far = memory_stream_pair()
+    async with open_connection(
+        near,
+        near,
+        topic_of=topic_of,
+        fallback=lambda _: connection.declare_lost(lambda: BackendLost("over", gone=True)),
+    ) as connection:
+
+        async def call() -> None:
+            with pytest.raises(BackendLost, match="over"):
+                await connection.call("go", {})
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            await Far(far).read()
+            # One chunk: the reader tells the loss, and reads on before the caller runs.
+            await far.send_all(b'{"method":"bye"}\n{"id":1,"error":{"code":1,"message":"no"}}\n')
+
+
+async def test_an_answer_is_undone_only_where_something_was_made() -> None:
+    """Neither an error nor a call without a way back is anything to undo."""
+    async with wire() as (connection, far, _):
+        undone: list[object] = []
+
+        async def undo(result: object) -> None:
+            undone.append(result)
+
+        for number, answer in ((1, {"error": "no"}), (2, {"result": "made"})):
+            async with trio.open_nursery() as nursery:
+
+                async def call() -> None:
+                    await connection.call("make", {}, late=undo)
+
+                nursery.start_soon(call)
+                await far.read()
+                await wait_all_tasks_blocked()
+                nursery.cancel_scope.cancel()
+            await far.write({"id": number, **answer})
+            await wait_all_tasks_blocked()
+        assert undone == ["made"]
+        assert not connection._calls
+
+
+@pytest.mark.parametrize("error", [RpcError(1, "no"), BackendLost("over", gone=True)])
+async def test_an_undoing_that_fails_harms_nobody(error: Exception) -> None:
+    async with wire() as (connection, far, _):
+
+        async def undo(_: object) -> None:
+            raise error
+
+        async with trio.open_nursery() as nursery:
+
+            async def call() -> None:
+                await connection.call("make", {}, late=undo)
+
+            nursery.start_soon(call)
+            await far.read()
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        await far.write({"id": 1, "result": "made"})
+        await wait_all_tasks_blocked()
+        connection.notify("next")
+        assert (await far.read())["method"] == "next"
+
+
+async def test_what_first_broke_a_connection_is_why() -> None:
+    async with wire() as (connection, far, _):
+        assert connection.why is None
+        connection.give_up("it hangs")
+        assert connection.broken.is_set()
+        connection.give_up("it is gone")
+        await far.stream.send_all(b"garbage\n")
+        await wait_all_tasks_blocked()
+        assert str(connection.why) == "it hangs"
+
+
+async def test_last_words_are_waited_for_half_a_second_and_no_longer_than_they_come(
+    autojump_clock: MockClock,
+) -> None:
+    async with wire() as (connection, _, _):
+        began = trio.current_time()
+        await connection.run_down()
+        assert trio.current_time() - began == pytest.approx(0.5)
+        assert connection.broken.is_set()
+    async with wire() as (connection, far, _):
+        topic = connection.subscribe("a")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(connection.run_down)
+            await trio.sleep(0.2)
+            assert not connection.broken.is_set()
+            await far.write({"method": "last", "params": {"thread": "a"}})
+            await far.stream.send_eof()
+            began = trio.current_time()
+        assert trio.current_time() == began
+        assert (await topic.receive()).method == "last"
+
+
 async def test_a_request_is_answered_once() -> None:
     async with wire() as (connection, far, _):
         topic = connection.subscribe("a")
@@ -285,6 +505,8 @@ async def test_a_closed_topic_hands_its_unread_requests_to_the_fallback() -> Non
         await wait_all_tasks_blocked()
         topic.close()
         assert [stray.raw["id"] for stray in strays] == [7]
+        with pytest.raises(BackendLost, match="closed"):
+            await topic.receive()
         await far.write({"id": 8, "method": "ask", "params": {"thread": "a"}})
         await wait_all_tasks_blocked()
         assert [stray.raw["id"] for stray in strays] == [7, 8]
@@ -384,3 +606,7 @@ def test_lines_are_the_same_however_they_are_cut(size: int) -> None:
         line for piece in pieces(b"one\n\ntwo three\nfour", size) for line in splitter.feed(piece)
     ]
     assert lines == [b"one", b"", b"two three"]
+
+
+def test_only_a_line_has_a_limit_and_not_a_chunk_of_many() -> None:
+    assert LineSplitter(limit=3).feed(b"one\ntwo\nsix\n") == [b"one", b"two", b"six"]

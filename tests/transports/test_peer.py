@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import trio
 
-from turnstop._errors import BackendLost, BackendRefused
-from turnstop.transports.jsonrpc import Connection, Incoming
+from turnstop._errors import BackendLost, BackendMisbehaved, BackendRefused
+from turnstop.transports.jsonrpc import Connection, Incoming, Topic
 from turnstop.transports.peer import Peer, open_peer
 from turnstop.transports.process import Grace
 
@@ -100,6 +100,7 @@ async def test_garbage_ends_the_program_and_is_quoted() -> None:
     error = await lose("garbage")
     assert error.gone
     assert "it wrote what is no JSON: Segmentation fault" in str(error)
+    assert isinstance(error.__cause__, BackendMisbehaved)
 
 
 async def test_a_closed_stdout_ends_the_program() -> None:
@@ -138,6 +139,25 @@ async def test_a_program_that_stops_reading_holds_nobody() -> None:
         os.kill(peer.process.pid, signal.SIGCONT)
         assert await peer.rpc.call("after", {"fine": True}) == {"fine": True}
     assert peer.process.returncode == 0
+
+
+async def test_who_calls_after_the_block_is_told_how_the_program_ended() -> None:
+    async with open_echo() as peer:
+        topic = peer.rpc.subscribe("a")
+    for late in (topic.receive(), peer.rpc.call("late", {})):
+        with pytest.raises(BackendLost, match="exited with status 0") as caught:
+            await late
+        assert caught.value.gone
+        assert "stdout" not in str(caught.value)
+
+
+async def test_an_error_of_the_body_ends_the_program_and_callers_are_told() -> None:
+    with pytest.raises(KeyError, match="the body"):
+        async with open_echo() as peer:
+            topic = peer.rpc.subscribe("a")
+            raise KeyError("the body")
+    with pytest.raises(BackendLost, match="exited with status 0"):
+        await topic.receive()
 
 
 @pytest.mark.parametrize(
@@ -191,7 +211,12 @@ async def test_a_request_without_a_topic_is_refused_by_the_fallback() -> None:
         "print(json.dumps(got), flush=True)\n"
         "sys.stdin.read()\n"
     )
-    async with open_echo(code, version=False) as peer:
-        topic = peer.rpc.subscribe("a")
-        answer = (await topic.receive()).params["it"]
+    topics: list[Topic] = []
+
+    async def listen(rpc: Connection) -> None:
+        topics.append(rpc.subscribe("a"))
+        await hello(rpc)
+
+    async with open_echo(code, version=False, handshake=listen):
+        answer = (await topics[0].receive()).params["it"]
     assert answer["error"]["message"] == "nobody asked"

@@ -26,13 +26,9 @@ class LineSplitter:
         lines = []
         begin = 0
         while (end := self._buffer.find(b"\n", max(searched, begin))) >= 0:
-            self._check(end - begin)
             lines.append(bytes(self._buffer[begin:end]))
             begin = end + 1
         del self._buffer[:begin]
-        self._check(len(self._buffer))
-        return lines
-
-    def _check(self, length: int) -> None:
-        if length > self._limit:
+        if any(len(line) > self._limit for line in (*lines, self._buffer)):
             raise BackendMisbehaved(f"it wrote a line of more than {self._limit} bytes")
+        return lines

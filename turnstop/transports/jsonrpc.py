@@ -41,32 +41,30 @@ class Topic:
         """Return the next frame.
 
         Raises:
-            BackendLost: the connection is lost, and every frame from before has been returned.
+            BackendLost: the connection is lost, or the topic was closed, and every frame from
+                before has been returned.
 
         **Cancellation:** loses no frame.
         """
         try:
             return await self._pull.receive()
         except trio.EndOfChannel:
-            raise self._connection.loss() from None
+            loss = self._connection._loss
+            raise BackendLost("the topic is closed") if loss is None else loss() from None
 
     def also(self, key: str) -> None:
         """Hear from now on what the peer says about `key` too."""
-        if key not in self._keys:
-            self._keys.add(key)
-            self._connection._topics.setdefault(key, []).append(self)
+        self._keys.add(key)
+        self._connection._topics.setdefault(key, {})[self] = None
 
     def close(self) -> None:
         """Let go: unread requests are handed to the connection's fallback."""
         for key in self._keys:
             self._connection._unsubscribe(key, self)
         self._push.close()
-        while True:
-            try:
+        with suppress(trio.EndOfChannel):
+            while True:
                 self._connection._fall_back(self._pull.receive_nowait())
-            except (trio.EndOfChannel, trio.WouldBlock):
-                break
-        self._pull.close()
 
 
 @attrs.define(eq=False)
@@ -78,6 +76,11 @@ class _Call:
     abandoned: bool = False
     result: Any = None
     error: Exception | None = None
+
+    def end(self, result: Any = None, error: Exception | None = None) -> None:
+        self.result, self.error = result, error
+        self.written.set()
+        self.done.set()
 
 
 @final
@@ -91,25 +94,26 @@ class Connection:
 
     def __init__(
         self,
+        service: Service,
         topic_of: Callable[[Incoming], str | None],
         fallback: Callable[[Incoming], object],
         version: bool,
         describe: Callable[[], str],
     ) -> None:
         self.broken = trio.Event()
-        self._read_over = trio.Event()
+        self._service = service
         self._topic_of = topic_of
         self._fall_back = fallback
         self._describe = describe
         self._head: Frame = {"jsonrpc": "2.0"} if version else {}
         self._ids = itertools.count(1)
         self._calls: dict[object, _Call] = {}
-        self._topics: dict[str, list[Topic]] = {}
+        # The topics of a key, in the order in which they subscribed.
+        self._topics: dict[str, dict[Topic, None]] = {}
         self._outbox: deque[tuple[bytes, _Call | None]] = deque()
         self._wake = trio.Event()
         self._why: BackendMisbehaved | None = None
         self._loss: Callable[[], BackendError] | None = None
-        self._service: Service | None = None
 
     async def call(
         self,
@@ -183,16 +187,10 @@ class Connection:
     def subscribe(self, key: str) -> Topic:
         """Hear what the peer says about `key` from now on, until the topic is closed."""
         topic = Topic(self, key)
+        self._topics.setdefault(key, {})[topic] = None
         if self._loss is not None:
             topic._push.close()
-        self._topics.setdefault(key, []).append(topic)
         return topic
-
-    def loss(self) -> BackendError:
-        """A new error that says how the connection was lost."""
-        if self._loss is None:
-            return BackendLost("the connection is closed")
-        return self._loss()
 
     @property
     def why(self) -> BackendMisbehaved | None:
@@ -203,22 +201,19 @@ class Connection:
         """Tell every caller and topic. The first declaration stands."""
         if self._loss is not None:
             return
-        self._loss = loss
         self.broken.set()
+        self._loss = loss
         for call in self._calls.values():
-            call.error = loss()
-            call.written.set()
-            call.done.set()
+            call.end(error=loss())
         self._calls.clear()
-        self._outbox.clear()
         for topics in self._topics.values():
             for topic in topics:
                 topic._push.close()
+        self._outbox.clear()
 
     def _unsubscribe(self, key: str, topic: Topic) -> None:
-        topics = self._topics.get(key, [])
-        if topic in topics:
-            topics.remove(topic)
+        topics = self._topics.get(key, {})
+        topics.pop(topic, None)
         if not topics:
             self._topics.pop(key, None)
 
@@ -234,8 +229,7 @@ class Connection:
             self._undo(call)
             return
         call.abandoned = True
-        if not call.left:
-            self._outbox = deque(entry for entry in self._outbox if entry[1] is not call)
+        self._outbox = deque(entry for entry in self._outbox if entry[1] is not call)
         if not call.left or call.late is None:
             # The reply would be dropped, and a peer may never send one.
             self._calls.pop(number, None)
@@ -289,17 +283,14 @@ class Connection:
             return
         error = frame.get("error")
         if error is not None:
-            call.error = to_error(error)
+            call.end(error=to_error(error))
         else:
-            call.result = frame.get("result")
-        call.written.set()
-        call.done.set()
+            call.end(result=frame.get("result"))
         if call.abandoned:
             self._undo(call)
 
     def _undo(self, call: _Call) -> None:
         if call.late is not None and call.error is None:
-            assert self._service is not None
             self._service.start_soon(self._run_late, call.late, call.result)
 
     async def _run_late(self, late: Callable[[Any], Awaitable[object]], result: Any) -> None:
@@ -321,7 +312,7 @@ class Connection:
         **Cancellation:** leaves the connection as it is.
         """
         with trio.move_on_after(_LAST_WORDS):
-            await self._read_over.wait()
+            await self.broken.wait()
         self._break(why)
 
     def give_up(self, why: str) -> None:
@@ -361,15 +352,13 @@ async def open_connection(
 
     **Cancellation:** reaches the reader and the writer only after the body has left.
     """
-    connection = Connection(topic_of, fallback, version, describe)
-
-    async def read() -> None:
-        await connection._read(receive, max_line)
-        connection._read_over.set()
-        connection._break(None)
-
     async with open_service() as service:
-        connection._service = service
+        connection = Connection(service, topic_of, fallback, version, describe)
+
+        async def read() -> None:
+            await connection._read(receive, max_line)
+            connection._break(None)
+
         service.start_soon(connection._run, read, name="JSON-RPC reader")
         service.start_soon(connection._run, lambda: connection._write(send), name="JSON-RPC writer")
         yield connection
