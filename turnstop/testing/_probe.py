@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, ClassVar, Literal
 
 import attrs
+import trio
 
 from .._budget import StopBudget
 from ..abc import Backend
@@ -62,12 +63,15 @@ class Probe(abc.ABC):
         clock: `"virtual"` where everything happens in memory; `"real"` where threads, processes
             or sockets take part.
         budget: the bound of each stop.
+        far_end: for tasks of the far end. It is there before `open` is called, and outlives all
+            that the application cancels, as a real far end does.
     """
 
     name: ClassVar[str] = ""
     unable: ClassVar[Mapping[str, str]] = {}
     clock: Literal["virtual", "real"] = "virtual"
     budget: StopBudget = StopBudget(cancel_within=2.0, kill_within=1.0)
+    far_end: trio.Nursery
 
     @abc.abstractmethod
     def open(self) -> AbstractAsyncContextManager[Backend[Any]]:

@@ -112,6 +112,13 @@ class Row:
             "seconds": round(self.seconds, 4),
         }
 
+    def __str__(self) -> str:
+        lines = [f"{self.outcome.value:8} {self.obligation.says}"]
+        lines += [f"         {line}" for line in self.text.splitlines()]
+        if self.outcome is Outcome.RED:
+            lines += [f"         {one.turn_id}: {one.timeline()}" for one in self.observed]
+        return "\n".join(lines)
+
 
 @attrs.frozen
 class Report:
@@ -145,10 +152,8 @@ class Report:
         }
 
     def __str__(self) -> str:
-        lines = [f"{self.probe}:"]
+        return "\n".join([f"{self.probe}:", *(f"  {line}" for line in self._lines())])
+
+    def _lines(self) -> Iterator[str]:
         for row in self.rows:
-            lines.append(f"  {row.outcome.value:8} {row.obligation.says}")
-            lines += [f"           {line}" for line in row.text.splitlines()]
-            if row.outcome is Outcome.RED:
-                lines += [f"           {one.turn_id}: {one.timeline()}" for one in row.observed]
-        return "\n".join(lines)
+            yield from str(row).splitlines()

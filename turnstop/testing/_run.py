@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 
 import trio
 
+from .._unwrap import open_private_nursery
 from . import obligations as obligations
 from ._obligation import OBLIGATIONS, Obligation
 from ._probe import ABILITIES, LEVERS, Probe, has_lever
@@ -118,26 +120,53 @@ def _judge(text: str, excuse: str) -> tuple[Outcome, str]:
 def _play(obligation: Obligation, stage: Stage) -> str:
     """Why it is not kept; empty where it is."""
     try:
-        _run(stage.probe, obligation.play, stage)
-    except Broken as broken:
-        return str(broken)
+        with _quiet_kernel():
+            _run(obligation, stage)
     except Exception as error:
-        return f"{_describe(error)} came out of the rooms"
+        broken = _find_broken(error)
+        return str(broken) if broken else f"{_describe(error)} came out of the rooms"
     return ""
 
 
-def _run(probe: Probe, play: Callable[[Stage], Any], stage: Stage) -> None:
-    if probe.clock == "virtual":
-        run_in_virtual_time(play, stage, within=WITHIN)
+@contextmanager
+def _quiet_kernel() -> Generator[None]:
+    """What the kernel logs of turns that are meant to go wrong is noise."""
+    logger = logging.getLogger("turnstop")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+def _run(obligation: Obligation, stage: Stage) -> None:
+    if stage.probe.clock == "virtual":
+        run_in_virtual_time(_perform, obligation, stage, within=WITHIN)
     else:
-        trio.run(_in_real_time, play, stage)
+        trio.run(_in_real_time, obligation, stage)
 
 
-async def _in_real_time(play: Callable[[Stage], Any], stage: Stage) -> None:
+async def _perform(obligation: Obligation, stage: Stage) -> None:
+    async with open_private_nursery() as stage.probe.far_end:
+        await obligation.play(stage)
+        stage.probe.far_end.cancel_scope.cancel()
+
+
+async def _in_real_time(obligation: Obligation, stage: Stage) -> None:
     with trio.move_on_after(WITHIN) as scope:
-        await play(stage)
+        await _perform(obligation, stage)
     if scope.cancelled_caught:
         raise Broken(f"it was not over after {WITHIN:g} s")
+
+
+def _find_broken(error: BaseException) -> Broken | None:
+    """The promise that was broken, also where a nursery of the probe has wrapped it."""
+    if isinstance(error, Broken):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        found = (_find_broken(one) for one in error.exceptions)
+        return next((one for one in found if one is not None), None)
+    return None
 
 
 def _describe(error: BaseException) -> str:

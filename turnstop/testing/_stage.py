@@ -162,7 +162,7 @@ class Stage:
     ) -> Actor:
         """Have somebody take a turn, in a task of their own, and do not wait for anything."""
         assert self._people is not None
-        turn = self.rooms.turn(room, self.probe.content(text))
+        turn = self.rooms.turn(room, self.probe.content(text), turn_id=text)
         actor = Actor(turn, text)
         self.turns.append(turn)
         self.actors.append(actor)
