@@ -106,7 +106,7 @@ def check_obligation(obligation: Obligation, make_probe: MakeProbe) -> Row:
     stage, began = Stage(probe), time.perf_counter()
     text = _play(obligation, stage)
     seconds = time.perf_counter() - began
-    return Row(obligation, *_judge(text, excuse), _observe(stage), seconds)
+    return Row(obligation, *_judge(text, excuse), observe(stage), seconds)
 
 
 def _judge(text: str, excuse: str) -> tuple[Outcome, str]:
@@ -119,17 +119,24 @@ def _judge(text: str, excuse: str) -> tuple[Outcome, str]:
 
 def _play(obligation: Obligation, stage: Stage) -> str:
     """Why it is not kept; empty where it is."""
-    try:
-        with _quiet_kernel():
-            _run(obligation, stage)
-    except Exception as error:
-        broken = _find_broken(error)
-        return str(broken) if broken else f"{_describe(error)} came out of the rooms"
-    return ""
+    reasons: list[str] = []
+    with noting(reasons), quiet_kernel():
+        _run(obligation, stage)
+    return "".join(reasons)
 
 
 @contextmanager
-def _quiet_kernel() -> Generator[None]:
+def noting(reasons: list[str]) -> Generator[None]:
+    """Whatever is raised in the block is why a promise is not kept."""
+    try:
+        yield
+    except Exception as error:
+        broken = _find_broken(error)
+        reasons.append(str(broken) if broken else f"{_describe(error)} came out of the rooms")
+
+
+@contextmanager
+def quiet_kernel() -> Generator[None]:
     """What the kernel logs of turns that are meant to go wrong is noise."""
     logger = logging.getLogger("turnstop")
     before, logger.disabled = logger.disabled, True
@@ -143,7 +150,7 @@ def _run(obligation: Obligation, stage: Stage) -> None:
     if stage.probe.clock == "virtual":
         run_in_virtual_time(_perform, obligation, stage, within=WITHIN)
     else:
-        trio.run(_in_real_time, obligation, stage)
+        trio.run(in_real_time, obligation, stage)
 
 
 async def _perform(obligation: Obligation, stage: Stage) -> None:
@@ -152,7 +159,11 @@ async def _perform(obligation: Obligation, stage: Stage) -> None:
         stage.probe.far_end.cancel_scope.cancel()
 
 
-async def _in_real_time(obligation: Obligation, stage: Stage) -> None:
+async def in_real_time(obligation: Obligation, stage: Stage) -> None:
+    """Play in the run that is under way, and not for ever.
+
+    **Cancellation:** leaves the stage as an obligation that fails does.
+    """
     with trio.move_on_after(WITHIN) as scope:
         await _perform(obligation, stage)
     if scope.cancelled_caught:
@@ -175,7 +186,8 @@ def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _observe(stage: Stage) -> tuple[Observed, ...]:
+def observe(stage: Stage) -> tuple[Observed, ...]:
+    """What was seen of the turns that were taken."""
     actors = {actor.turn.turn_id: actor for actor in stage.actors}
     found = []
     for settlement in stage.settlements:
