@@ -28,12 +28,23 @@ try:
 
     import turnstop.adapters.a2a as adapter
     from turnstop.adapters.a2a import A2ASession, open_a2a
+    from turnstop.testing.recording.a2a import (
+        URL,
+        ScriptedAgent,
+        always,
+        card,
+        in_turn,
+        moved,
+        never,
+        piece,
+        refused,
+        task,
+    )
 except ImportError as absent:
     if os.environ.get("TURNSTOP_REAL") == "require":
         raise
     pytest.skip(str(absent), allow_module_level=True)
 
-from a2a_double import URL, Agent, always, card, in_turn, moved, never, piece, refused, task
 
 BUDGET = StopBudget(5.0, 2.0)
 
@@ -41,8 +52,8 @@ BUDGET = StopBudget(5.0, 2.0)
 @asynccontextmanager
 async def open_double(
     *, streaming: bool = True, **options: Any
-) -> AsyncGenerator[tuple[Agent, turnstop.Rooms[Any]], None]:
-    agent = Agent(streaming=streaming)
+) -> AsyncGenerator[tuple[ScriptedAgent, turnstop.Rooms[Any]], None]:
+    agent = ScriptedAgent(streaming=streaming)
     async with open_a2a(URL, transport=agent, **options) as backend:
         async with turnstop.open_rooms(backend, budget=BUDGET) as rooms:
             yield agent, rooms
@@ -374,7 +385,7 @@ async def test_a_long_silent_answer_is_taken_up_by_polling(autojump_clock: MockC
     assert turn.settlement.ending is Ending.FINISHED
 
 
-def fail_with(error: Exception, agent: Agent) -> Any:
+def fail_with(error: Exception, agent: ScriptedAgent) -> Any:
     async def handle(params: dict[str, Any]) -> dict[str, Any]:
         found = task("working", history=params["message"]["messageId"])
         agent.on["ListTasks"] = always({"tasks": [found]})
@@ -409,7 +420,7 @@ async def test_a_broken_stream_is_taken_up_again_and_repeats_nothing(
 async def test_what_a_waiting_task_said_before_is_not_the_next_turns(
     autojump_clock: MockClock,
 ) -> None:
-    async with backend_of(agent := Agent(streaming=False)) as backend:
+    async with backend_of(agent := ScriptedAgent(streaming=False)) as backend:
         agent.on["GetTask"] = in_turn(
             task("input_required", "old "),
             task("input_required", "old new ", "more"),
@@ -427,7 +438,7 @@ async def test_what_a_waiting_task_said_before_is_not_the_next_turns(
 async def test_a_stream_that_closes_early_and_then_breaks_proves_nothing(
     autojump_clock: MockClock,
 ) -> None:
-    async with backend_of(agent := Agent()) as backend, trio.open_nursery() as nursery:
+    async with backend_of(agent := ScriptedAgent()) as backend, trio.open_nursery() as nursery:
         agent.on["GetTask"] = always(task("working"))
 
         async def play() -> None:
@@ -447,7 +458,7 @@ async def test_a_stream_that_closes_early_and_then_breaks_proves_nothing(
 async def test_an_answer_that_did_not_arrive_is_lost_and_not_completed(
     autojump_clock: MockClock,
 ) -> None:
-    async with backend_of(agent := Agent(streaming=False)) as backend:
+    async with backend_of(agent := ScriptedAgent(streaming=False)) as backend:
 
         async def cut(params: dict[str, Any]) -> dict[str, Any]:
             raise httpx.ReadError("cut")
@@ -463,7 +474,7 @@ async def test_an_answer_that_did_not_arrive_is_lost_and_not_completed(
 async def test_a_state_found_after_a_break_is_a_claim(
     final: str, autojump_clock: MockClock
 ) -> None:
-    async with backend_of(agent := Agent()) as backend:
+    async with backend_of(agent := ScriptedAgent()) as backend:
         agent.on["GetTask"] = always(task(final))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(break_first_stream, agent)
@@ -474,12 +485,12 @@ async def test_a_state_found_after_a_break_is_a_claim(
 
 
 @asynccontextmanager
-async def backend_of(agent: Agent) -> AsyncGenerator[Backend[Any], None]:
+async def backend_of(agent: ScriptedAgent) -> AsyncGenerator[Backend[Any], None]:
     async with open_a2a(URL, transport=agent) as backend:
         yield backend
 
 
-async def break_first_stream(agent: Agent) -> None:
+async def break_first_stream(agent: ScriptedAgent) -> None:
     stream = await agent.stream()
     stream.say({"task": task("working")})
     stream.break_off()
@@ -633,7 +644,7 @@ async def test_a_line_without_an_end_is_not_kept_for_ever(
 async def test_a_waiting_task_that_is_over_begins_anew_once(
     code: int, autojump_clock: MockClock
 ) -> None:
-    async with backend_of(agent := Agent()) as backend, trio.open_nursery() as nursery:
+    async with backend_of(agent := ScriptedAgent()) as backend, trio.open_nursery() as nursery:
         agent.on["SendStreamingMessage"] = in_turn(refused(code), {})
         nursery.start_soon(break_first_stream, agent)
         agent.on["GetTask"] = in_turn(task("input_required"), task("completed"))
@@ -647,7 +658,7 @@ async def test_a_waiting_task_that_is_over_begins_anew_once(
 async def test_a_stopped_answer_to_a_waiting_task_never_begins_anew(
     autojump_clock: MockClock,
 ) -> None:
-    async with backend_of(agent := Agent(streaming=False)) as backend:
+    async with backend_of(agent := ScriptedAgent(streaming=False)) as backend:
         cancelled = trio.Event()
 
         async def send(params: dict[str, Any]) -> dict[str, Any]:
@@ -698,7 +709,7 @@ async def test_the_end_of_another_task_is_not_this_turns_end() -> None:
 async def test_a_card_that_is_none(
     shown: httpx.Response, kind: type[Exception], text: str, autojump_clock: MockClock
 ) -> None:
-    agent = Agent()
+    agent = ScriptedAgent()
     agent.card = shown
     with pytest.raises(kind, match=text):
         async with backend_of(agent):
@@ -706,7 +717,7 @@ async def test_a_card_that_is_none(
 
 
 async def test_an_agent_of_version_0_3_is_polled(autojump_clock: MockClock) -> None:
-    agent = Agent()
+    agent = ScriptedAgent()
     agent.card = {
         "name": "old",
         "url": URL,
@@ -785,7 +796,7 @@ async def test_a_message_that_is_cut_off_while_it_is_sent_leaves_nothing_half_re
 
 
 async def test_an_agent_that_is_closed_under_its_turn_ends_it(autojump_clock: MockClock) -> None:
-    agent = Agent()
+    agent = ScriptedAgent()
     async with backend_of(agent) as backend, trio.open_nursery() as nursery:
         nursery.start_soon(speak_once, agent)
         turn = await backend.start(Request("a", "1", "bake"))
@@ -793,5 +804,5 @@ async def test_an_agent_that_is_closed_under_its_turn_ends_it(autojump_clock: Mo
         await turn.follow(Ears())
 
 
-async def speak_once(agent: Agent) -> None:
+async def speak_once(agent: ScriptedAgent) -> None:
     (await agent.stream()).say({"task": task("working")})

@@ -37,11 +37,12 @@ def _check_sdk() -> None:
 _check_sdk()
 
 import httpx  # noqa: E402
+import trio  # noqa: E402
 from a2a.types import a2a_pb2 as pb  # noqa: E402
 
 from ..._errors import BackendMisbehaved  # noqa: E402
 from ...abc import Backend, RemoteTurn, Request  # noqa: E402
-from ...transports.reading import Reading, open_reading  # noqa: E402
+from ...transports.reading import Reader, Reading, open_reading  # noqa: E402
 from ._turn import A2ASession, A2ATurn  # noqa: E402
 from ._wire import NOT_CANCELABLE, NOT_FOUND, AgentError, Wire, open_wire  # noqa: E402
 
@@ -61,7 +62,12 @@ class _A2A:
     async def start(self, request: Request[A2AContent]) -> RemoteTurn:
         turn = A2ATurn(self._wire, _message(request), self._poll_every)
         self._reading.start(turn.reader, turn.read, name=f"a2a turn {request.turn_id}")
-        await turn.reveal()
+        try:
+            await turn.reveal()
+        except trio.Cancelled:
+            # It may begin all the same, and nobody else will ever know of it.
+            self._reading.start(Reader(), turn.undo, name=f"a2a undo {request.turn_id}")
+            raise
         return turn
 
     async def forget(self, session: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar, final
 
@@ -74,13 +75,17 @@ class A2ATurn:
 
     async def reveal(self) -> None:
         """Return when the agent can be told to cancel; raise what came instead."""
-        try:
-            await self._revealed.wait()
-        except trio.Cancelled:
-            self.reader.close()
-            raise
+        await self._revealed.wait()
         if self._refusal is not None:
             raise self._refusal
+
+    async def undo(self) -> None:
+        """End what begins after nobody waits for it any more."""
+        await self._revealed.wait()
+        if self._failure is None and not self._account.over:
+            with contextlib.suppress(BackendError):
+                await self.cancel(lambda: None)
+        self.reader.close()
 
     async def follow(self, emit: Emit) -> End:
         try:

@@ -1,0 +1,30 @@
+"""A2A agents as transports of httpx: one that a test scripts, and one with levers.
+
+Give one to `open_a2a(URL, transport=agent)`. Nothing here imports the SDK: what is said is what
+stands on the wire.
+"""
+
+from ._agent import Kind, RecordingAgent, open_recording_agent
+from ._frames import URL, card, moved, piece, refused, task
+from ._scripted import Handler, ScriptedAgent, always, in_turn, never
+from ._transport import AgentTransport, Answer, Stream
+
+__all__ = [
+    "URL",
+    "AgentTransport",
+    "Answer",
+    "Handler",
+    "Kind",
+    "RecordingAgent",
+    "ScriptedAgent",
+    "Stream",
+    "always",
+    "card",
+    "in_turn",
+    "moved",
+    "never",
+    "open_recording_agent",
+    "piece",
+    "refused",
+    "task",
+]
