@@ -9,6 +9,7 @@ Floors, lowest first; a module imports from lower floors only, and a test walks 
     T   transports          F0, _service and _unwrap
     A   adapters            abc, F0 and transports; never each other
     L   lab                 a model endpoint on loopback, and the real programs
+    F6  testing             the obligations kit: probes, saboteurs, schedules
     F7  cli
 """
 

@@ -43,7 +43,8 @@ class Observed:
     acknowledged: float | None
     ended: float | None
     settled: float
-    work_ended: float | None
+    work_began: float | None = None
+    work_ended: float | None = None
     survivors: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
 
@@ -65,13 +66,14 @@ class Observed:
             acknowledged=since(settlement.acked_at),
             ended=since(settlement.ended_at),
             settled=round(settlement.settled_at - zero, 6),
+            work_began=None if work is None else since(work.began_at),
             work_ended=None if work is None else since(work.ended_at),
             survivors=settlement.survivors,
             errors=tuple(f"{type(error).__name__}: {error}" for error in settlement.errors),
         )
 
     def timeline(self) -> str:
-        """One line: `asked 0, sent +0.000, acknowledged +0.100, ended +1.000, settled +1.000`."""
+        """One line: `asked, sent +0.000 s, ended +1.000 s, settled +1.000 s: stopped; ...`."""
         names = ("asked", "sent", "acknowledged", "ended", "settled")
         words = []
         for name in names:
@@ -80,7 +82,14 @@ class Observed:
                 words.append(f"{name} {moment:+.3f} s" if moment or name != "asked" else "asked")
             elif name != "acknowledged" and self.asked is not None:
                 words.append(f"never {name}")
-        return f"{', '.join(words)}: {self.ending}"
+        return f"{', '.join(words)}: {self.ending}{self._truth()}"
+
+    def _truth(self) -> str:
+        if self.work_began is None:
+            return ""
+        if self.work_ended is None:
+            return "; the work goes on"
+        return f"; the work ended {self.work_ended:+.3f} s"
 
 
 @attrs.frozen

@@ -14,10 +14,11 @@ def expect_no_lie(stage: Stage, actor: Actor, work: Work) -> None:
     """What is gone has ended at the far end, and before that was said."""
     settlement = actor.settlement
     if settlement.gone:
-        stage.expect(work.ended_at is not None, "it is said to be gone, and the work goes on")
+        lie = f"it is said to be {settlement.ending.value} and gone"
+        stage.expect(work.ended_at is not None, f"{lie}, and the work goes on")
         stage.expect(
             stage.not_before(settlement.settled_at, work.ended_at),
-            "it was said to be gone before the work had ended",
+            f"{lie}, before the work has ended",
         )
 
 
@@ -30,7 +31,7 @@ async def settled_means_ended(stage: Stage) -> None:
         actor.turn.stop()
         settlement = await stage.left(actor)
         stage.expect(settlement.gone, f"the work did not end: it is {settlement.ending.value}")
-        stage.expect(work.ended_at is not None, "it is said to be gone, and the work goes on")
+        expect_no_lie(stage, actor, work)
         stage.expect(
             stage.same(settlement.settled_at, work.ended_at),
             f"the work ended {(work.ended_at or 0) - settlement.settled_at:+.3f} s "
