@@ -90,6 +90,26 @@ async def lost_connection_is_no_end(stage: Stage) -> None:
         )
 
 
+@obligation("cut")
+async def lost_turn_is_still_told(stage: Stage) -> None:
+    """A turn whose connection is lost is told to stop all the same, before its room goes on."""
+    async with stage.open():
+        actor, work = await stage.begin()
+        await stage.probe.cut()
+        settlement = await stage.left(actor)
+        stage.expect(actor.error is not None, "the connection was lost, and the reader not told")
+        stage.expect(
+            settlement.ending is Ending.FAILED, f"it was lost, and is {settlement.ending.value}"
+        )
+        stage.expect(len(work.told_at) == 1, f"the far end was told {len(work.told_at)} times")
+        expect_no_lie(stage, actor, work)
+        later = await stage.asked(stage.enter("kitchen", "second"))
+        stage.expect(
+            stage.not_before(later.asked_at, settlement.settled_at),
+            "the next turn was sent before this one was settled",
+        )
+
+
 @obligation("die", "restart", "finish")
 async def rooms_go_on_after_a_death(stage: Stage) -> None:
     """After the far end has died, the room's next turn finds it again and is answered."""

@@ -214,3 +214,68 @@ async def fresh_session_after_unconfirmed(stage: Stage) -> None:
             not work.runs or later.session != work.session,
             f"the next turn went on in {later.session}, where work may be alive",
         )
+
+
+@obligation()
+async def settlement_has_its_times(stage: Stage) -> None:
+    """The settlement says who asked, when, and when the far end was told."""
+    async with stage.open():
+        actor, work = await stage.begin()
+        asked = trio.current_time()
+        stage.rooms.stop("kitchen", reason="enough", source="the kit")
+        settlement = await stage.left(actor)
+        request = settlement.request
+        stage.expect(
+            request is not None and (request.reason, request.source) == ("enough", "the kit"),
+            f"it was asked for by the kit, and the settlement has {request}",
+        )
+        stage.expect(stage.same(settlement.asked_at, asked), "it has another time of the asking")
+        stage.expect(settlement.sent_at is not None, "it was never sent, says the settlement")
+        stage.expect(
+            bool(work.told_at) and stage.same(settlement.sent_at, work.told_at[0]),
+            f"the far end was told at {work.told_at}, and the settlement says {settlement.sent_at}",
+        )
+
+
+@obligation("hold_starts", "hold_cancels", "early_stop")
+async def budget_is_one(stage: Stage) -> None:
+    """The wait for the start and the wait for the end share one bound, counted from the asking."""
+    async with stage.open():
+        stage.probe.hold_starts()
+        stage.probe.hold_cancels()
+        actor = stage.enter("kitchen", "first")
+        work = await stage.asked(actor)
+        actor.turn.stop()
+        await trio.sleep(stage.probe.budget.cancel_within / 2)
+        stage.probe.release_starts()
+        settlement = await stage.left(actor)
+        expect_no_lie(stage, actor, work)
+        took = settlement.settled_at - (settlement.asked_at or 0.0)
+        stage.expect(
+            settlement.gone or abs(took - stage.bound) <= stage.probe.budget.kill_within,
+            f"it took {took:.3f} s, and the bound is {stage.bound} s",
+        )
+        stage.expect(
+            took <= stage.settled_within + stage.tolerance,
+            f"it took {took:.3f} s, and the bound is {stage.settled_within} s",
+        )
+
+
+@obligation("session")
+async def retired_room_begins_anew(stage: Stage) -> None:
+    """Retiring a room stops its turn, waits for it, and its next turn begins a new conversation."""
+    async with stage.open():
+        actor, work = await stage.begin()
+        await stage.rooms.retire("kitchen")
+        retired = trio.current_time()
+        settlement = actor.settlement
+        stage.expect(len(work.told_at) == 1, f"the far end was told {len(work.told_at)} times")
+        expect_no_lie(stage, actor, work)
+        stage.expect(
+            stage.not_before(retired, settlement.settled_at), "it was retired before the settlement"
+        )
+        _, later = await stage.begin(text="second")
+        stage.expect(later.session is not None, "the far end knows no conversations")
+        stage.expect(
+            later.session != work.session, f"the next turn went on in the old {later.session}"
+        )

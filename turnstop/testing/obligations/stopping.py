@@ -199,6 +199,8 @@ async def timeout_is_a_stop(stage: Stage) -> None:
     """A timeout around the block is a stop like any other: told once, and waited for."""
     async with stage.open():
         actor, work = await stage.begin()
+        if stage.can("end_late"):
+            stage.probe.end_late(1.0)
         actor.scope.deadline = trio.current_time() + 0.1
         settlement = await stage.left(actor)
         stage.expect(settlement.request is not None, "the timeout did not stop the turn")
@@ -220,6 +222,8 @@ async def error_in_the_body_is_a_stop(stage: Stage) -> None:
         raise bang
 
     async with stage.open():
+        if stage.can("end_late"):
+            stage.probe.end_late(1.0)
         actor, work = await stage.begin(body=fail)
         settlement = await stage.left(actor)
         stage.expect(actor.error is bang, f"the block was left with {actor.error!r}")
