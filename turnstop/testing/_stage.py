@@ -11,6 +11,7 @@ import trio
 
 from .._records import Settlement
 from .._rooms import Rooms, open_rooms
+from .._service import open_service
 from .._turn import Turn
 from .._unwrap import open_private_nursery
 from ..events import Ask, Event, Text
@@ -83,6 +84,7 @@ class Stage:
 
     Attributes:
         probe: the adapter and the levers of its far end.
+        suffix: what the turns' ids end in, where other stages share the backend.
         settlements: what the rooms' observer was told, in order.
         turns: every turn that was taken.
         tolerance: seconds within which two times are the same: next to nothing in virtual time,
@@ -92,6 +94,7 @@ class Stage:
     """
 
     probe: Probe
+    suffix: str = ""
     settlements: list[Settlement] = attrs.field(factory=list)
     turns: list[Turn] = attrs.field(factory=list)
     actors: list[Actor] = attrs.field(factory=list)
@@ -139,18 +142,27 @@ class Stage:
 
         **Cancellation:** as `open_rooms`.
         """
-        async with self.probe.open() as backend:
+        async with self.probe.open() as backend, open_service() as service:
             async with open_rooms(
                 backend, budget=self.probe.budget, observers=[self.settlements.append]
             ) as self._rooms:
-                try:
-                    async with open_private_nursery() as self._people:
+                async with open_private_nursery() as self._people:
+                    try:
                         yield self
+                    except trio.Cancelled:
+                        # An application's end is played with works that end late, not at once.
+                        service.start_soon(self._release_at_the_bound)
+                        raise
+                    except BaseException:
                         self.probe.release()
-                        self._people.cancel_scope.cancel()
-                finally:
-                    # The rooms' exit waits for adapter calls that refuse to end.
+                        raise
+                    # Before the people leave: a broken kernel makes them wait for ever.
                     self.probe.release()
+                    self._people.cancel_scope.cancel()
+
+    async def _release_at_the_bound(self) -> None:
+        await trio.sleep(self.settled_within + self.tolerance)
+        self.probe.release()
 
     # People.
 
@@ -162,7 +174,7 @@ class Stage:
     ) -> Actor:
         """Have somebody take a turn, in a task of their own, and do not wait for anything."""
         assert self._people is not None
-        turn = self.rooms.turn(room, self.probe.content(text), turn_id=text)
+        turn = self.rooms.turn(room, self.probe.content(text), turn_id=f"{text}{self.suffix}")
         actor = Actor(turn, text)
         self.turns.append(turn)
         self.actors.append(actor)

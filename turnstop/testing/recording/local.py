@@ -92,6 +92,7 @@ class RecordingFunction:
         await trio.sleep(0.001)
 
     def let_go(self) -> None:
-        """End what goes on in spite of its cancellation."""
+        """End what goes on in spite of its cancellation; from now on it obeys at once."""
+        self.obeys_after = 0.0
         for scope in self._deaf:
             scope.cancel()
