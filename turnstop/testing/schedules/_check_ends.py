@@ -1,0 +1,96 @@
+"""The end: true, seen, in time."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from ..._ending import Ending, Proof
+from ..._errors import BackendRefused
+from .._probe import has_lever
+from ._seen import Seen
+from ._world import NEVER
+
+__all__ = ["CHECKS"]
+
+Found = Generator[tuple[str, str]]
+
+
+def check_gone(v: Seen) -> Found:
+    """`gone` is said of work that is over, UNSTARTED of work that never began."""
+    began = [work for work in v.works if work.began_at is not None]
+    for work in began:
+        over = NEVER if work.ended_at is None else work.ended_at
+        if v.s.gone and over > v.s.settled_at + v.tolerance:
+            yield "gone", f"the work goes on until {over}"
+    if v.s.ending is Ending.UNSTARTED:
+        if began:
+            yield "unstarted", f"the work began at {began[0].began_at}"
+        refused = any(isinstance(error, BackendRefused) for error in v.s.errors)
+        if v.works and not refused:
+            yield "unstarted", f"the far end was asked for it at {v.works[0].asked_at}"
+    if v.s.clean is not (v.s.gone and not v.s.survivors):
+        yield "gone", "clean is wrong"
+
+
+def check_bound(v: Seen) -> Found:
+    """Settled within the budget, and not given up earlier."""
+    took = v.s.settled_at - v.asked_at
+    if took > v.bound + v.budget.kill_within + v.tolerance:
+        yield "bound", f"settled {took:.4f} s after the asking"
+    given_up = v.s.ending is Ending.UNCONFIRMED and v.s.proof is not Proof.CLAIMED
+    if given_up and v.undisturbed and not v.s.errors and took < v.bound - v.tolerance:
+        yield "bound", f"given up {took:.4f} s after the asking, the bound is {v.bound} s"
+
+
+def check_end(v: Seen) -> Found:
+    """An end that the far end tells is seen, and settles the turn."""
+    s, over = v.s, v.over_at
+    if not v.undisturbed or v.revealed_at > over or not v.able("end_seen"):
+        return
+    if over > min(v.asked_at + v.bound, s.settled_at) - v.tolerance and not s.gone:
+        return
+    looking = v.budget.kill_within if s.request is not None or s.errors else 0.0
+    if over < NEVER and s.settled_at > over + looking + v.prompt:
+        yield "end", f"the work was over at {over}, and it was settled at {s.settled_at}"
+    if over < NEVER and not s.gone:
+        yield "end", f"the work was over at {over}, in time, and nobody knows"
+
+
+def check_ending(v: Seen) -> Found:
+    """The ending is what happened: it completed, it failed, or it was stopped."""
+    ending, request = v.s.ending, v.s.request
+    if not v.works or not v.undisturbed:
+        return
+    finished, failed = v.ordered("finish"), v.ordered("fail")
+    known = v.revealed_at < min(finished, failed) and v.able("end_seen")
+    in_time = min(finished, failed) < min(v.asked_at + v.bound, v.s.settled_at + 2 * v.tolerance)
+    if finished < NEVER and known and in_time and ending is not Ending.FINISHED:
+        yield "ending", f"the work completed at {finished}, and is {ending.value}"
+    unasked = failed < v.asked_at - v.prompt and request is None
+    if failed < NEVER and known and unasked and ending is not Ending.FAILED:
+        yield "ending", f"the work failed at {failed}, and is {ending.value}"
+    if has_lever(v.world.probe, "finish"):
+        yield from _check_made_up(v)
+
+
+def _check_made_up(v: Seen) -> Found:
+    ordered = {name.partition(" ")[0] for name in v.p.ordered}
+    if v.s.ending is Ending.FINISHED and not ordered & {"finish", "perhaps"}:
+        yield "ending", "it is finished, and its work never completed"
+    refused = any(isinstance(error, BackendRefused) for error in v.s.errors)
+    if v.s.ending is Ending.FAILED and not refused and not ordered & {"fail", "perhaps"}:
+        yield "ending", "it is failed, and its work never failed"
+
+
+def check_leftovers(v: Seen) -> Found:
+    """What a stopped turn left is swept, or it is said that it is alive."""
+    looked = v.s.request is not None and v.revealed_at < v.s.settled_at and v.undisturbed
+    if looked and v.able("sweep"):
+        for name in v.p.left_behind:
+            if not any(name in survivor for survivor in v.s.survivors):
+                yield "leftovers", f"{name} is alive, and survivors are {v.s.survivors}"
+    if looked and v.s.gone and v.able("sweep") and v.p.left_behind:
+        yield "leftovers", f"{sorted(v.p.left_behind)} are not swept"
+
+
+CHECKS = (check_gone, check_bound, check_end, check_ending, check_leftovers)

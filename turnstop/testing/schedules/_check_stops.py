@@ -1,0 +1,76 @@
+"""The asking and the telling: in time, in its name, once."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from ..._ending import Ending
+from ._seen import Seen
+from ._world import NEVER
+
+__all__ = ["CHECKS"]
+
+Found = Generator[tuple[str, str]]
+
+
+def check_asking(v: Seen) -> Found:
+    """Whoever stops a turn, or leaves its block, while it goes on, has asked."""
+    due = min(v.p.stopped_at, v.p.body_left_at)
+    goes_on = v.s.settled_at > due + v.tolerance and v.s.ending is not Ending.FAILED
+    if due < NEVER and goes_on and v.asked_at > due + v.tolerance:
+        yield "asked", f"was stopped or left at {due}"
+    if v.s.request is None and v.s.ending in (Ending.STOPPED, Ending.KILLED):
+        yield "asked", "was stopped, and nobody asked"
+
+
+def check_telling(v: Seen) -> Found:
+    """The far end is told once, and only where somebody asked or the turn was lost."""
+    for work in v.works:
+        if len(work.told_at) > 1:
+            yield "told once", f"the far end was told at {work.told_at}"
+    if len(v.works) > 1 and v.undisturbed:
+        yield "started once", f"the far end was asked for it {len(v.works)} times"
+    if v.told_at < v.asked_at - v.tolerance and not v.s.errors:
+        yield "told unasked", f"the far end was told at {v.told_at}, and nobody had asked"
+
+
+def check_told_at_once(v: Seen) -> Found:
+    """The far end is told in the instant of the asking, or of the reveal."""
+    due = max(v.asked_at, v.revealed_at)
+    if not v.undisturbed or due >= v.asked_at + v.bound - v.tolerance:
+        return
+    if v.revealed_at > v.asked_at and not v.able("early_stop"):
+        return
+    if v.s.ending is not Ending.FAILED and v.runs_at(due) and v.told_at > due + v.prompt:
+        yield "told at once", f"the far end was due to be told at {due}: {v.told_at}"
+
+
+def check_times(v: Seen) -> Found:
+    """Asked, sent, acknowledged, ended and settled come in their order, and are true."""
+    s = v.s
+    for earlier, later in (
+        ("asked_at", "sent_at"),
+        ("asked_at", "settled_at"),
+        ("sent_at", "settled_at"),
+        ("acked_at", "settled_at"),
+        ("ended_at", "settled_at"),
+    ):
+        first, second = getattr(s, earlier), getattr(s, later)
+        if first is not None and second is not None and first > second + v.tolerance:
+            yield "times", f"{earlier} is later than {later}"
+    if s.ended_at is not None and v.over_at < NEVER and s.ended_at < v.over_at - v.tolerance:
+        yield "times", "the end is said to have been seen before it came"
+    if v.undisturbed and v.told_at < NEVER:
+        yield from _check_sent(v)
+
+
+def _check_sent(v: Seen) -> Found:
+    sent, acked = v.s.sent_at, v.s.acked_at
+    if sent is None and v.s.settled_at > v.told_at + v.prompt:
+        yield "times", f"the far end was told at {v.told_at}, and sent_at is None"
+    silent = v.manner in ("hold_cancels", "hold_acknowledgements")
+    if silent and acked is not None and acked < min(v.over_at, v.s.settled_at) - v.tolerance:
+        yield "times", "it is said to be acknowledged, and nobody answered"
+
+
+CHECKS = (check_asking, check_telling, check_told_at_once, check_times)

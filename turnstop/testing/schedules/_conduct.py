@@ -1,0 +1,216 @@
+"""Doing what the steps of a schedule say."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+
+import attrs
+import trio
+
+from ..._errors import RoomsClosed
+from .._probe import LEVERS, Work, has_lever
+from ._people import come, take_turn
+from ._schedule import Schedule, Step
+from ._world import NEVER, Person, World
+
+__all__ = ["Conductor"]
+
+SYNC = (
+    "hold_starts",
+    "release_starts",
+    "refuse_starts",
+    "hold_cancels",
+    "refuse_cancels",
+    "ignore_cancels",
+    "hold_acknowledgements",
+)
+OF_ALL = ("die", "cut", "babble")
+
+
+@attrs.define(eq=False)
+class Conductor:
+    """Does one step after the other.
+
+    Attributes:
+        people: where the people's tasks run.
+        latecomers: where those who come after the closing run.
+        aside: where retirements are waited for.
+        close: closes the rooms, and says how.
+    """
+
+    world: World
+    schedule: Schedule
+    people: trio.Nursery
+    latecomers: trio.Nursery
+    aside: trio.Nursery
+    close: Callable[[str], None]
+
+    async def run(self) -> None:
+        """Do them all; close the rooms where no step does.
+
+        **Cancellation:** the rest of the steps is left out.
+        """
+        for step in self.schedule.steps:
+            await self._wait(step.wait)
+            if self.world.over:
+                return
+            await self._do(step)
+        if self.world.closing == NEVER:
+            self.close("leave")
+
+    async def _wait(self, seconds: float) -> None:
+        if seconds:
+            await trio.sleep(seconds)
+        else:
+            await trio.lowlevel.checkpoint()
+
+    async def _do(self, step: Step) -> None:
+        own = getattr(self, f"_do_{step.what}", None)
+        if own is not None:
+            own(step)
+        elif step.what == "end_late" or step.what in SYNC:
+            self._set(step)
+        elif step.what in OF_ALL:
+            await self._meddle(step)
+        elif step.what in LEVERS:
+            await self._order(step)
+        else:
+            raise ValueError(f"a schedule has no step {step.what!r}")
+
+    # What people do.
+
+    def _do_enter(self, step: Step) -> None:
+        person = come(self.world, step)
+        # Who comes after the closing is not one of those who end with the rooms.
+        where = self.people if self.world.closing == NEVER else self.latecomers
+        where.start_soon(take_turn, self.world, person, name=step.who)
+
+    def _do_stop(self, step: Step) -> None:
+        person = self.world.people.get(step.who)
+        if person is not None and person.here:
+            receipt = self.world.rooms.stop(person.step.room, turn_id=step.who, reason="step")
+            self.world.note_receipt(receipt, step.who)
+            due = person in self.world.reachable(None)
+            if due and step.who not in receipt.turn_ids:
+                self.world.blame("receipt", step.who, f"is not reached by its stop: {receipt}")
+
+    def _do_stop_room(self, step: Step) -> None:
+        self._stop_many(step.room)
+
+    def _do_stop_all(self, step: Step) -> None:
+        self._stop_many(None)
+
+    def _stop_many(self, room: str | None) -> None:
+        world = self.world
+        due = world.reachable(room)
+        receipt = world.rooms.stop_all() if room is None else world.rooms.stop(room)
+        world.note_receipt(receipt, room or "all")
+        for person in due:
+            if person.name not in receipt.turn_ids:
+                world.blame("receipt", person.name, "is not reached by a stop of its room")
+
+    def _do_cancel(self, step: Step) -> None:
+        person = self.world.people.get(step.who)
+        if person is not None and person.here:
+            self.world.say(step.who, "is cancelled from outside")
+            person.scope.cancel()
+
+    def _do_answer(self, step: Step) -> None:
+        person = self.world.people.get(step.who)
+        if person is not None and person.asks:
+            taken = person.turn.answer(person.asks[-1], "yes")
+            self.world.say(step.who, f"answers, which is {'taken' if taken else 'too late'}")
+
+    def _do_close(self, step: Step) -> None:
+        if self.world.closing == NEVER:
+            self.close(step.how)
+
+    def _do_retire(self, step: Step) -> None:
+        if self.world.closing == NEVER:
+            self.aside.start_soon(self._retire, step.room)
+
+    async def _retire(self, room: str) -> None:
+        world, began = self.world, trio.current_time()
+        world.say("retire", f"the {room}")
+        due = world.reachable(room)
+        number = len(world.retired)
+        world.retired.append((room, began, NEVER))
+        try:
+            await world.rooms.retire(room)
+            world.say("retire", f"has retired the {room}")
+        except RoomsClosed:
+            if world.closing > trio.current_time():
+                world.blame("leak", "retire", "RoomsClosed, and the rooms are open")
+        except Exception as error:
+            world.say("retire", f"the {room}: {error!r}")
+            if world.disturbed_at > trio.current_time():
+                world.blame("leak", "retire", f"raises {error!r}")
+        finally:
+            world.retired[number] = (room, began, trio.current_time())
+        for person in due:
+            if person.turn.settlement is None and world.closing > began:
+                world.blame("receipt", person.name, "is not stopped by the retirement of its room")
+
+    # What the far end does.
+
+    def _note(self, step: Step) -> None:
+        self.world.say("far end", f"{step.what} {step.lasts or ''}".rstrip())
+        self.world.levers.append((trio.current_time(), step.what, step.lasts))
+
+    def _set(self, step: Step) -> None:
+        if step.what != "release_starts" and not has_lever(self.world.probe, step.what):
+            return
+        self._note(step)
+        lever = getattr(self.world.probe, step.what)
+        if step.what == "end_late":
+            lever(step.lasts)
+        else:
+            lever()
+
+    async def _meddle(self, step: Step) -> None:
+        if has_lever(self.world.probe, step.what):
+            self._note(step)
+            await self._bounded(step.what, getattr(self.world.probe, step.what))
+
+    async def _order(self, step: Step) -> None:
+        """Have a work do something, if it is in a state to do it."""
+        person = self.world.people.get(step.who)
+        work = None if person is None else self.world.work_of(person)
+        if person is None or work is None or not has_lever(self.world.probe, step.what):
+            return
+        if work.runs is (step.what == "say_end_again"):
+            return
+        lever = getattr(self.world.probe, step.what)
+        self.world.say("far end", f"{step.what} of {step.who}")
+        if step.what == "say":
+            person.said += 1
+            lever = functools.partial(lever, text=f"{step.who}:{person.said} ")
+        before, told = self._alive(), bool(work.told_at)
+        began = trio.current_time()
+        await self._bounded(f"{step.what} of {step.who}", functools.partial(lever, work))
+        if step.what == "leave":
+            person.left_behind |= self._alive() - before
+        elif step.what in ("finish", "fail"):
+            self._note_ordered(person, work, step.what, told, began)
+
+    def _note_ordered(
+        self, person: Person, work: Work, what: str, told: bool, began: float
+    ) -> None:
+        ended = work.ended_at is not None and work.ended_at >= began
+        # Told to stop and to finish in one instant: either may have ended it.
+        if ended and bool(work.told_at) is told:
+            person.ordered[f"{what} after a cancel" if told else what] = work.ended_at or began
+        else:
+            person.ordered["perhaps"] = began
+
+    def _alive(self) -> set[str]:
+        if not has_lever(self.world.probe, "leave"):
+            return set()
+        return set(self.world.probe.alive)
+
+    async def _bounded(self, what: str, lever: Callable[[], Awaitable[object]]) -> None:
+        with trio.move_on_after(5.0) as scope:
+            await lever()
+        if scope.cancelled_caught:
+            self.world.blame("lever", what, "the probe's lever did not come back in 5 s")

@@ -1,0 +1,115 @@
+"""Drawing a schedule: what a seed makes of the levers that a probe has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from random import Random
+
+from ..._budget import StopBudget
+from .._probe import LEVERS, Probe, has_lever
+from ._schedule import BODIES, CLOSINGS, Schedule, Step
+
+__all__ = ["draw"]
+
+ROOMS = ("kitchen", "attic")
+MOMENTS = (0.0, 0.0, 0.0, 0.05, 0.25, 0.5, 1.0)
+BODY_WEIGHTS = {"read": 20, "some": 3, "sleep": 3, "fail": 2, "shield": 3, "own": 2, "early": 1}
+OF_A_WORK = {"say": 14, "ask": 4, "finish": 10, "fail": 3, "say_end_again": 2, "leave": 3}
+OF_A_CANCEL = (
+    "hold_cancels",
+    "refuse_cancels",
+    "ignore_cancels",
+    "hold_acknowledgements",
+    "end_late",
+)
+OF_ALL = ("die", "cut", "babble")
+BY_PEOPLE = {
+    "enter": 16,
+    "stop": 6,
+    "stop_room": 2,
+    "stop_all": 1,
+    "cancel": 4,
+    "answer": 3,
+    "retire": 2,
+}
+
+
+def draw(seed: int, probe: Probe) -> Schedule:
+    """What this seed plays on a probe with these levers."""
+    return _Drawing(Random(seed), probe).schedule(seed)
+
+
+class _Drawing:
+    def __init__(self, r: Random, probe: Probe) -> None:
+        self.r = r
+        self.levers = {name for name in LEVERS if has_lever(probe, name)}
+        self.budget: StopBudget = probe.budget
+        self.names: list[str] = []
+        self.weights = BY_PEOPLE | {
+            name: weight for name, weight in OF_A_WORK.items() if name in self.levers
+        }
+
+    def schedule(self, seed: int) -> Schedule:
+        steps = [self.enter()]
+        steps += [self.step() for _ in range(self.r.randrange(3, 22))]
+        for lever in self.disturbances():
+            steps.insert(self.r.randrange(len(steps) + 1), lever)
+        how = self.r.choice(list(CLOSINGS))
+        steps.append(Step(self.moment(2.0), "close", how=how))
+        if self.r.random() < 0.2:
+            steps += [self.step() for _ in range(self.r.randrange(1, 4))]
+        return Schedule(seed, tuple(steps), inside=self.r.random() < 0.5)
+
+    def moment(self, scale: float = 1.0) -> float:
+        """Some seconds. Most times fall on a small grid, so that things meet in an instant."""
+        dice = self.r.random()
+        if dice < 0.7:
+            return self.r.choice(MOMENTS) * scale
+        if dice < 0.95:
+            return round(self.r.uniform(0.0, scale), 3)
+        edges = (self.budget.cancel_within, self.budget.cancel_within + self.budget.kill_within)
+        return self.r.choice(edges)
+
+    def pick(self, weights: dict[str, int]) -> str:
+        return self.r.choices(list(weights), list(weights.values()))[0]
+
+    def step(self) -> Step:
+        what = self.pick(self.weights)
+        if what == "enter":
+            return self.enter()
+        if what == "stop_all":
+            return Step(self.moment(), what)
+        if what in ("stop_room", "retire"):
+            return Step(self.moment(), what, room=self.r.choice(ROOMS))
+        return Step(self.moment(), what, self.r.choice(self.names[-3:]))
+
+    def enter(self) -> Step:
+        self.names.append(name := f"t{len(self.names) + 1:02}")
+        room = ROOMS[self.r.random() < 0.3]
+        how = self.pick(BODY_WEIGHTS)
+        assert how in BODIES
+        lasts = 0.0
+        if how == "some":
+            lasts = self.r.randrange(1, 3)
+        elif how not in ("read", "early"):
+            lasts = self.moment()
+        timeout = self.moment(2.0) if self.r.random() < 0.15 else math.inf
+        return Step(self.moment(), "enter", name, room, how, lasts, timeout)
+
+    def disturbances(self) -> Iterator[Step]:
+        """What the far end is told to do with starts, with cancels, and with all that it is."""
+        r = self.r
+        if "hold_starts" in self.levers and r.random() < 0.3:
+            yield Step(self.moment(), "hold_starts")
+            if r.random() < 0.9:
+                yield Step(self.moment(2.0), "release_starts")
+        if "refuse_starts" in self.levers and r.random() < 0.1:
+            yield Step(self.moment(), "refuse_starts")
+        cancels = [name for name in OF_A_CANCEL if name in self.levers]
+        if cancels and r.random() < 0.5:
+            lever = r.choice(cancels)
+            yield Step(0.0, lever, lasts=self.moment(2.0) if lever == "end_late" else 0.0)
+        everything = [name for name in OF_ALL if name in self.levers]
+        if everything and r.random() < 0.15:
+            yield Step(self.moment(), r.choice(everything))

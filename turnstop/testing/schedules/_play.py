@@ -1,0 +1,180 @@
+"""Playing a schedule, from the first step to the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import attrs
+import trio
+
+from ..._records import Settlement
+from ..._rooms import open_rooms
+from ..._unwrap import open_private_nursery
+from .._probe import has_lever
+from .._run import MakeProbe
+from ..clock import Stalled, run_in_virtual_time
+from ._checks import check_all
+from ._conduct import Conductor
+from ._determinism import deterministic
+from ._draw import draw
+from ._schedule import Schedule
+from ._world import NEVER, Boom, Fault, Person, World
+
+__all__ = ["Played", "play", "replay"]
+
+WITHIN = 30.0
+
+
+@attrs.frozen
+class Played:
+    """What came of one schedule.
+
+    Attributes:
+        schedule: it.
+        faults: the promises that were not kept; empty where all were.
+        lines: the trace: seconds, who, what.
+        endings: what became of them.
+    """
+
+    schedule: Schedule
+    faults: tuple[Fault, ...]
+    lines: tuple[tuple[float, str, str], ...] = attrs.field(repr=False)
+    endings: tuple[str, ...] = attrs.field(repr=False)
+
+    @property
+    def trace(self) -> str:
+        """The trace as text."""
+        return "\n".join(f"{time:9.4f}  {who:10} {what}" for time, who, what in self.lines)
+
+
+def play(make_probe: MakeProbe, seed: int) -> Played:
+    """Play what a seed decides on a fresh probe. The same seed gives the same run.
+
+    Args:
+        make_probe: makes the probe; a subclass of `Probe` will do.
+        seed: any number.
+    """
+    return replay(make_probe, draw(seed, make_probe()))
+
+
+def replay(make_probe: MakeProbe, schedule: Schedule) -> Played:
+    """Play a schedule on a fresh probe, as `play` does.
+
+    Raises:
+        ValueError: there is no such step.
+    """
+    world = World(make_probe())
+    with deterministic(schedule.seed):
+        try:
+            if world.probe.clock == "virtual":
+                run_in_virtual_time(_main, world, schedule, within=WITHIN)
+            else:
+                trio.run(_main, world, schedule)
+        except Stalled as stalled:
+            text = str(stalled).partition("\n")[0]
+            world.faults.append(Fault("hang", "the rooms", text))
+            world.lines.append((NEVER, "FAULT", str(stalled)))
+        else:
+            check_all(world)
+    settlements = [person.turn.settlement for person in world.people.values()]
+    endings = tuple(settlement.ending.value for settlement in settlements if settlement)
+    return Played(schedule, tuple(world.faults), tuple(world.lines), endings)
+
+
+async def _main(world: World, schedule: Schedule) -> None:
+    async with trio.open_nursery() as aside, trio.open_nursery() as outside:
+        with trio.CancelScope() as outer:
+            try:
+                await _open(world, schedule, outer, outside, aside)
+            except Boom:
+                world.say("the rooms", "raise their own error")
+            except Exception as error:
+                world.blame("leak", "the rooms", f"{error!r} came out of them")
+        world.over = True
+        # Who has left its block says so in a pass of its own.
+        await trio.sleep(0.01)
+        for person in world.people.values():
+            if person.here:
+                world.blame("hang", person.name, "is in its block after the rooms are left")
+        outside.cancel_scope.cancel()
+        aside.cancel_scope.cancel()
+
+
+async def _open(
+    world: World,
+    schedule: Schedule,
+    outer: trio.CancelScope,
+    outside: trio.Nursery,
+    aside: trio.Nursery,
+) -> None:
+    closed, hows = trio.Event(), [""]
+
+    def close(how: str) -> None:
+        world.say("the rooms", f"close: {how}")
+        world.closing, hows[0] = trio.current_time(), how
+        world.cancelled = how == "cancel" or schedule.inside
+        if how == "cancel":
+            outer.cancel()
+        closed.set()
+
+    async with _open_rooms(world), open_private_nursery() as inside:
+        people = inside if schedule.inside else outside
+        aside.start_soon(_conduct, Conductor(world, schedule, people, outside, aside, close))
+        await closed.wait()
+        if hows[0] == "raise":
+            raise Boom("of the rooms")
+        inside.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _open_rooms(world: World) -> AsyncGenerator[None, None]:
+    def observe(settlement: Settlement) -> None:
+        person = world.people[settlement.turn_id]
+        person.told.append(settlement)
+        world.say(person.name, f"is settled: {settlement.ending.value}")
+        if person.left_behind:
+            person.left_behind &= _alive(world)
+
+    probe = world.probe
+    try:
+        async with probe.open() as backend:
+            async with open_rooms(backend, budget=probe.budget, observers=[observe]) as world._rooms:
+                yield
+    finally:
+        if world._rooms is not None:
+            _check_empty(world)
+
+
+def _alive(world: World) -> set[str]:
+    return set(world.probe.alive) if has_lever(world.probe, "leave") else set()
+
+
+def _check_empty(world: World) -> None:
+    found = world.rooms.statistics()
+    counts = (found.rooms, found.live, found.waiting, found.stopping, found.stragglers)
+    if any(counts):
+        world.blame("statistics", "the rooms", f"are left, and count {found}")
+
+
+async def _conduct(conductor: Conductor) -> None:
+    await conductor.run()
+    world = conductor.world
+    with trio.move_on_after(_patience(world)):
+        while any(person.here for person in world.people.values()):
+            await trio.sleep(0.05)
+    for person in world.people.values():
+        if person.here:
+            where = f"its turn is {person.turn.state}"
+            world.blame("hang", person.name, f"has not left its block long after closing: {where}")
+    # Whoever goes on in spite of everything keeps the rooms' exit waiting.
+    world.probe.release()
+
+
+def _patience(world: World) -> float:
+    """Within how many seconds of the closing everybody has left."""
+    budget = world.probe.budget
+    shields = sum(person.step.lasts for person in world.people.values())
+    settled_within = budget.cancel_within + 2 * budget.kill_within
+    # Twice: who comes while the others leave is stopped only after that.
+    return 2 * settled_within + shields + 1.0 + world.tolerance

@@ -1,0 +1,213 @@
+"""What is known of a play: who took which turn, what the far end was told to do, what was broken."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+import trio
+
+from ..._records import Settlement, StopVerdict
+from ..._receipt import StopReceipt
+from ..._rooms import Rooms
+from ..._turn import Turn
+from ...events import Ask
+from .._probe import Probe, Work
+from ._schedule import Step
+
+__all__ = ["NEVER", "Boom", "Fault", "Person", "World"]
+
+NEVER = math.inf
+
+
+class Boom(Exception):
+    """What a body, or the rooms' block, raises by itself."""
+
+
+@attrs.frozen
+class Fault:
+    """One promise that was not kept.
+
+    Attributes:
+        promise: one word for it: what a shrunk schedule must break too.
+        who: the turn, or what else it is about.
+        text: what was seen.
+    """
+
+    promise: str
+    who: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.promise}: {self.who}: {self.text}"
+
+
+@attrs.define(eq=False)
+class Person:
+    """Somebody who takes one turn. Times are Trio's clock's; NEVER where it did not happen.
+
+    Attributes:
+        step: what the schedule says of it.
+        turn: the turn.
+        scope: around the block.
+        heard: the numbers of the words that were read.
+        said: how many words its work was told to say.
+        ordered: when its work was told to finish or fail, and did so in that step.
+        stopped_at: when a receipt first named it.
+        shut_out: the rooms were closed to it.
+        asks: the questions that were read.
+        left_behind: what its work has left; after the settlement, what of it is alive then.
+        own: what its body raised.
+        error: what its block raised.
+        told: what the rooms' observer was given.
+    """
+
+    step: Step
+    turn: Turn
+    queued_order: int = 0
+    entered_order: int = 0
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    queued_at: float = NEVER
+    entered_at: float = NEVER
+    body_left_at: float = NEVER
+    left_at: float = NEVER
+    stopped_at: float = NEVER
+    cancelled: bool = False
+    shut_out: bool = False
+    heard: list[int] = attrs.field(factory=list)
+    said: int = 0
+    to_end: bool = False
+    asks: list[Ask] = attrs.field(factory=list)
+    ordered: dict[str, float] = attrs.field(factory=dict)
+    left_behind: set[str] = attrs.field(factory=set)
+    own: BaseException | None = None
+    error: BaseException | None = None
+    told: list[Settlement] = attrs.field(factory=list)
+
+    @property
+    def name(self) -> str:
+        """The turn's name in the schedule, and its id."""
+        return self.step.who
+
+    @property
+    def here(self) -> bool:
+        """Whether its entering has begun and its block has not left."""
+        return self.queued_at < NEVER and self.left_at == NEVER
+
+
+@attrs.define(eq=False)
+class World:
+    """What everybody of a play writes to.
+
+    Attributes:
+        probe: the adapter, and the levers of its far end.
+        rooms: over it.
+        people: by the names of their turns, in the order in which they came.
+        levers: which were used, and when.
+        retired: rooms whose retirement began, came back, and when.
+        closing: when the rooms were closed.
+        over: the rooms are left.
+        cancelled: everything was cancelled from outside, or torn down by an error.
+        tolerance: seconds within which two times are the same.
+        prompt: seconds that an adapter may take for what it does at once.
+    """
+
+    probe: Probe
+    people: dict[str, Person] = attrs.field(factory=dict)
+    faults: list[Fault] = attrs.field(factory=list)
+    lines: list[tuple[float, str, str]] = attrs.field(factory=list)
+    levers: list[tuple[float, str, float]] = attrs.field(factory=list)
+    retired: list[tuple[str, float, float]] = attrs.field(factory=list)
+    closing: float = NEVER
+    over: bool = False
+    cancelled: bool = False
+    _rooms: Rooms[Any] | None = None
+    _orders: Iterator[int] = attrs.field(factory=itertools.count, init=False)
+
+    @property
+    def rooms(self) -> Rooms[Any]:
+        """See above."""
+        assert self._rooms is not None
+        return self._rooms
+
+    @property
+    def tolerance(self) -> float:
+        """See above."""
+        return 1e-6 if self.probe.clock == "virtual" else 0.5
+
+    @property
+    def prompt(self) -> float:
+        """See above."""
+        return 0.05 if self.probe.clock == "virtual" else 1.0
+
+    def next_order(self) -> int:
+        """A number that grows: tells the order of what happens in one instant."""
+        return next(self._orders)
+
+    def say(self, who: str, what: str) -> None:
+        """Write a line of the trace."""
+        self.lines.append((trio.current_time(), who, what))
+
+    def blame(self, promise: str, who: str, text: str) -> None:
+        """A promise was not kept."""
+        fault = Fault(promise, who, text)
+        self.say("FAULT", str(fault))
+        self.faults.append(fault)
+
+    def works_of(self, person: Person) -> list[Work]:
+        """What the far end was asked for this turn: there should be one, or none."""
+        return [work for work in self.probe.works if person.name in work.text]
+
+    def work_of(self, person: Person) -> Work | None:
+        """The newest."""
+        works = self.works_of(person)
+        return works[-1] if works else None
+
+    def used(self, *names: str, by: float = NEVER) -> float:
+        """When one of these levers was first used, by then; NEVER if none was."""
+        times = [time for time, name, _ in self.levers if name in names and time <= by]
+        return min(times, default=NEVER)
+
+    @property
+    def disturbed_at(self) -> float:
+        """When the far end as a whole was first meddled with."""
+        return self.used("die", "cut", "babble")
+
+    def revealed_at(self, work: Work) -> float:
+        """When the start of this work was answered; NEVER where the answer is kept back."""
+        held = self.used("hold_starts", by=work.asked_at)
+        if held == NEVER:
+            return work.asked_at
+        for time, name, _ in self.levers:
+            if name == "release_starts" and time >= held:
+                return max(time, work.asked_at)
+        return NEVER
+
+    def note_receipt(self, receipt: StopReceipt, what: str) -> None:
+        """A stop has been asked for."""
+        self.say("stop", f"{what}: {receipt.verdict.name} {' '.join(receipt.turn_ids)}")
+        told = receipt.verdict in (StopVerdict.ASKED, StopVerdict.JOINED)
+        if told is not bool(receipt.turn_ids):
+            self.blame("receipt", what, f"contradicts itself: {receipt}")
+        for name in receipt.turn_ids:
+            self.note_stopped(self.people[name])
+
+    def note_stopped(self, person: Person) -> None:
+        """From this step on nothing of this turn is heard."""
+        person.stopped_at = min(person.stopped_at, trio.current_time())
+        if person.turn.settlement is None and person.turn.state != "stopping":
+            self.blame("receipt", person.name, f"is {person.turn.state} after its stop")
+
+    def reachable(self, room: str | None) -> list[Person]:
+        """Whom a stop of a room, or of all, must reach."""
+        return [
+            person
+            for person in self.people.values()
+            if person.here
+            and room in (None, person.step.room)
+            and person.turn.settlement is None
+            and not (person.scope.cancel_called or self.cancelled)
+        ]
