@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 from collections import Counter
 from collections.abc import Iterator
 
@@ -35,8 +34,7 @@ def mutants_of(module: str, source: str) -> list[Mutant]:
     found: list[Mutant] = []
     seen: Counter[tuple[str, str]] = Counter()
     texts: set[str] = set()
-    for function, change, line, tree in _changes(ast.parse(source)):
-        text = ast.unparse(tree)
+    for function, change, line, text in _changes(ast.parse(source)):
         if text in texts:
             continue
         texts.add(text)
@@ -47,19 +45,18 @@ def mutants_of(module: str, source: str) -> list[Mutant]:
     return found
 
 
-Change = tuple[str, str, int, ast.Module]
+Change = tuple[str, str, int, str]
 
 
 def _changes(tree: ast.Module) -> Iterator[Change]:
     for function, node in _functions(tree):
         for inner in _walk(node):
             for change, line, edit in (*_block_edits(inner), *_node_edits(inner)):
-                # The edit happens in place, is copied out, and is undone.
+                # The edit happens in place, is written out, and is undone.
                 undo = edit()
-                if undo is not None:
-                    changed = ast.fix_missing_locations(copy.deepcopy(tree))
-                    undo()
-                    yield function, change, line, changed
+                text = ast.unparse(tree)
+                undo()
+                yield function, change, line, text
 
 
 def _functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.AST]]:

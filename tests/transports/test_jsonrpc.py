@@ -239,6 +239,18 @@ async def test_a_cancelled_call_that_nothing_answers_is_forgotten() -> None:
         assert not connection._calls
 
 
+async def test_a_call_with_a_limit_says_who_has_not_answered_what(
+    autojump_clock: MockClock,
+) -> None:
+    async with wire(describe=lambda: "echo is running") as (connection, far, _):
+        with pytest.raises(BackendLost, match=r"echo is running.* answered go for 2 s"):
+            await connection.call_within(2.0, "go", {})
+        assert (await far.read())["method"] == "go"
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(answer_next, far, {"result": "here"})
+            assert await connection.call_within(2.0, "go", {}) == "here"
+
+
 async def test_a_reply_in_time_is_not_undone() -> None:
     async with wire() as (connection, far, _), trio.open_nursery() as nursery:
         undone: list[object] = []
@@ -346,6 +358,29 @@ async def test_a_request_is_said_to_be_sent_only_when_it_has_left() -> None:
         await wait_all_tasks_blocked()
         assert held.said == ["sent go"]
         await held.far.write({"id": 1, "result": None})
+
+
+async def test_what_a_call_made_is_undone_also_where_it_was_cancelled_on_its_way_out() -> None:
+    held = Held()
+    undone: list[object] = []
+
+    async def undo(result: object) -> None:
+        undone.append(result)
+
+    async with held.open() as connection:
+        async with trio.open_nursery() as nursery:
+
+            async def call() -> None:
+                await connection.call("make", {}, late=undo)
+
+            nursery.start_soon(call)
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        held.gate.set()
+        assert (await held.far.read())["method"] == "make"
+        await held.far.write({"id": 1, "result": "made"})
+        await wait_all_tasks_blocked()
+    assert undone == ["made"]
 
 
 async def test_nothing_leaves_after_the_loss_was_told_and_nothing_is_said_to_have_left() -> None:

@@ -84,6 +84,14 @@ async def test_calls_go_there_and_back() -> None:
         assert await peer.rpc.call("x", {"a": "\u2028ü" * 50_000}) == {"a": "\u2028ü" * 50_000}
 
 
+async def test_a_program_is_not_lost_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("turnstop.transports.jsonrpc._LAST_WORDS", 0.0)
+    async with open_echo() as peer:
+        for number in range(3):
+            assert await peer.rpc.call("x", {"a": number}) == {"a": number}
+        assert not peer.broken.is_set()
+
+
 async def test_a_line_of_ten_mebibytes_is_a_line() -> None:
     async with open_echo() as peer:
         answer = await peer.rpc.call("x", {"a": "y" * 10 * 2**20})

@@ -62,6 +62,23 @@ async def test_a_stopped_child_is_killed() -> None:
     assert child.returncode == -signal.SIGKILL
 
 
+async def test_an_error_of_the_body_ends_the_child_and_leaves_as_itself() -> None:
+    with pytest.raises(KeyError, match="the body"):
+        async with open_process(python("import sys; sys.stdin.read()"), grace=LONG) as child:
+            raise KeyError("the body")
+    assert child.returncode == 0
+    assert not child.signalled
+
+
+async def test_it_says_that_it_runs_and_its_pipes_are_closed_when_it_does_not() -> None:
+    async with open_process(python("import sys; sys.stdin.read()"), name="reader") as child:
+        assert repr(child) == f"<ChildProcess reader (pid {child.pid}) is still running>"
+    with pytest.raises(trio.ClosedResourceError):
+        await child.stdin.send_all(b"x")
+    with pytest.raises(trio.ClosedResourceError):
+        await child.stdout.receive_some()
+
+
 async def test_the_end_is_not_cut_short_by_a_cancellation() -> None:
     with trio.CancelScope() as scope:
         async with open_process(python(STUBBORN), grace=SHORT) as child:
@@ -96,6 +113,20 @@ async def test_who_was_given_the_pid_of_a_dead_child_is_not_its_leftover() -> No
         finally:
             stranger.kill()
             await stranger.wait()
+
+
+async def test_who_was_given_the_pid_of_a_dead_child_is_not_signalled() -> None:
+    async with open_process(python("")) as child:
+        await child.wait()
+        stranger = await trio.lowlevel.open_process(["sleep", "300"], start_new_session=True)
+        try:
+            mistaken = attrs.evolve(child, pid=stranger.pid)
+            mistaken._signal_group(signal.SIGKILL)
+            assert not mistaken.signalled
+            stranger.terminate()
+            assert await stranger.wait() == -signal.SIGTERM
+        finally:
+            stranger.kill()
 
 
 async def test_it_has_its_own_session_and_group() -> None:

@@ -103,6 +103,56 @@ async def test_one_that_was_known_by_its_parent_alone_is_killed_though_the_paren
         end(process)
 
 
+async def test_a_mark_is_the_whole_of_a_value() -> None:
+    """Nor does it count in the value of another variable."""
+    process = start(f"OTHER={MARK}=mine sleep 300 & echo up; wait", "mine-too")
+    try:
+        await ready(process)
+        assert await finder("mine")() == []
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        end(process)
+
+
+async def test_a_marked_process_keeps_its_own_environment_whatever_its_parent_has() -> None:
+    process = start("env -i INNER=1 sleep 300 & echo up; wait", "outer")
+    try:
+        await ready(process)
+        inner: list[proctable.Marked] = []
+        while not inner:  # it is still a shell for a moment
+            found = await proctable.find_marked({MARK: "outer", "INNER": "1"})
+            inner = [marked for marked in found if marked.process.command == "sleep 300"]
+        assert inner[0].environment == {"INNER": "1"}
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        end(process)
+
+
+async def test_an_environment_that_is_not_shown_for_a_moment_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "77"
+    folder.mkdir()
+    (folder / "environ").write_bytes(b"")
+    (folder / "statm").write_text("100 50 20\n")
+    monkeypatch.setattr(proctable, "_PROC", tmp_path)
+    monkeypatch.setattr("time.sleep", lambda _: (folder / "environ").write_bytes(b"A=1\0"))
+    assert proctable._read_environment(77) == b"A=1\0"
+
+
+async def test_who_was_signalled_costs_no_file_for_ever() -> None:
+    process = start("echo up; sleep 300", "open")
+    try:
+        await ready(process)
+        entry, *_ = await proctable.find_session(process.pid, since=0)
+        before = os.listdir("/proc/self/fd")
+        proctable._signal(entry, signal.SIGCONT)
+        assert os.listdir("/proc/self/fd") == before
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        end(process)
+
+
 async def test_a_recycled_pid_is_not_signalled() -> None:
     process = start("echo up; sleep 300", "recycled")
     try:

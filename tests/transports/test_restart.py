@@ -80,6 +80,7 @@ async def test_three_restarts_with_growing_pauses_then_no_more(autojump_clock: M
         with pytest.raises(BackendLost, match=r"lost 4 times .*thing 4 broke") as caught:
             await things.get()
         assert caught.value.gone
+        assert str(caught.value.__cause__) == "thing 4 broke"
         begin = maker.times[0]
         assert [at - begin for at in maker.times] == pytest.approx([0, 0, 0.25, 0.75])
         await trio.sleep(60)

@@ -37,6 +37,7 @@ def parse_bytes(data: bytes, size: int) -> list[ServerEvent]:
         ("id: a\0b\ndata: one\n\n", [ServerEvent("one")]),
         ("retry: 10\nnonsense\ndata: a: b\n\n", [ServerEvent("a: b")]),
         ("\ufeffdata: one\n\n", [ServerEvent("one")]),
+        ("data: one\n\ufeffdata: two\n\n", [ServerEvent("one")]),
         ("data: cut off", []),
         ("data: cut off\n", []),
         ("data: one\r\rdata: two\r\n\r\n", [ServerEvent("one"), ServerEvent("two")]),
@@ -61,6 +62,12 @@ def test_what_was_written_is_read(events: list[list[str]]) -> None:
 def test_events_are_the_same_however_they_are_cut(end: str, size: int) -> None:
     text = f"data: one{end}data: zwölf{end}{end}data{end}{end}"
     assert parse_bytes(text.encode(), size) == [ServerEvent("one\nzwölf"), ServerEvent("")]
+
+
+def test_a_line_end_is_one_though_nothing_came_in_its_middle() -> None:
+    parser = EventParser()
+    chunks = (b"data: one\r", b"", b"\ndata: two\n\n")
+    assert [event for chunk in chunks for event in parser.feed(chunk)] == [ServerEvent("one\ntwo")]
 
 
 @pytest.mark.parametrize("text", [b"data: 456789", b"data: 4\ndata: 6\ndata: 8\n"])

@@ -103,12 +103,12 @@ class ChildProcess:
 
     async def _end(self, grace: Grace) -> None:
         """Take the child down. Called in a shield: takes at most the sum of `grace`, and 1 s."""
+        await self.stdin.aclose()
         rungs: tuple[tuple[Callable[[], None], float], ...] = (
             (lambda: None, grace.close),
             (lambda: self._signal_group(signal.SIGTERM), grace.terminate),
             (lambda: self._signal_group(signal.SIGKILL), grace.kill),
         )
-        await self.stdin.aclose()
         async with open_private_nursery() as nursery:
             # A child that still talks would wait for ever at a full pipe.
             nursery.start_soon(self._discard_stdout)

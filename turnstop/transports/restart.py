@@ -71,7 +71,6 @@ class Restarting(Generic[T]):
         self._life: _Life[T] | None = None
         self._last: BackendError | None = None
         self._restarts: deque[float] = deque()
-        self._begun = False
 
     @property
     def current(self) -> T | None:
@@ -98,10 +97,10 @@ class Restarting(Generic[T]):
             await life.over.wait()
 
     def _begin(self) -> _Life[T]:
-        life = _Life[T](self._admit() if self._begun else 0.0)
-        self._begun = True
-        self._life = life
+        # Nothing was lost yet: this is the first start, which is no restart.
+        life = _Life[T](0.0 if self._last is None else self._admit())
         self._service.start_soon(self._live, life)
+        self._life = life
         return life
 
     def _admit(self) -> float:
