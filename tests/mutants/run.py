@@ -75,7 +75,7 @@ def run(mutants: Sequence[Mutant], options: argparse.Namespace) -> list[Outcome]
 def _measure(slot: Slot, mutants: Sequence[Mutant], tests: Mapping[str, Sequence[str]]) -> float:
     """How long a test may take: some times what the slowest of them takes without a mutant."""
     different = {tuple(sorted(tests[mutant.module])) for mutant in mutants}
-    return 10 + 5 * max((slot.measure(files) for files in different), default=0)
+    return 5 + 5 * max((slot.measure(files) for files in different), default=0)
 
 
 def _progress(outcome: Outcome, done: int, total: int) -> None:

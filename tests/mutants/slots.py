@@ -85,13 +85,13 @@ class Slot:
         return outcome
 
     def measure(self, tests: Sequence[str]) -> float:
-        """How long the slowest test takes on the tree as it is; all have to pass."""
+        """How long the slowest test, or their import, takes on the tree as it is; all must pass."""
         self.begin(None, tests, patience=60)
         _, status = os.waitpid(self.pid, 0)
         self.pid = 0
         if status != 0:
             sys.exit(f"the tests fail without a mutant:\n{(self.tree / 'log').read_text()}")
-        return float((self.tree / "slowest").read_text())
+        return float((self.tree / "longest").read_text())
 
     def end(self) -> None:
         if self.pid:
@@ -109,16 +109,18 @@ class Slot:
 
 @attrs.define
 class Watcher:
-    """A plugin that writes down which test runs, which failed, and how long the slowest took."""
+    """A plugin that writes down which test runs, which failed, and the longest silence so far."""
 
     tree: Path
-    slowest: float = 0.0
+    since: float = attrs.field(factory=time.monotonic)
+    longest: float = 0.0
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         (self.tree / "now").write_text(nodeid, encoding="utf-8")
+        now = time.monotonic()
+        self.longest, self.since = max(self.longest, now - self.since), now
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.slowest = max(self.slowest, report.duration)
         if report.failed:
             (self.tree / "failed").write_text(report.nodeid, encoding="utf-8")
 
@@ -127,7 +129,8 @@ class Watcher:
             (self.tree / "failed").write_text(report.nodeid, encoding="utf-8")
 
     def pytest_sessionfinish(self) -> None:
-        (self.tree / "slowest").write_text(str(self.slowest), encoding="utf-8")
+        longest = max(self.longest, time.monotonic() - self.since)
+        (self.tree / "longest").write_text(str(longest), encoding="utf-8")
 
 
 def _keep(tree: Path, tests: Sequence[str], patience: float) -> NoReturn:

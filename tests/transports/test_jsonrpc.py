@@ -44,10 +44,11 @@ def topic_of(incoming: Incoming) -> str | None:
 async def wire(**options: Any) -> AsyncGenerator[tuple[Connection, Far, list[Incoming]], None]:
     near, far = memory_stream_pair()
     strays: list[Incoming] = []
-    async with open_connection(
-        near, near, topic_of=topic_of, fallback=strays.append, **options
-    ) as connection:
-        yield connection, Far(far), strays
+    with trio.fail_after(5):  # whoever waits in vain
+        async with open_connection(
+            near, near, topic_of=topic_of, fallback=strays.append, **options
+        ) as connection:
+            yield connection, Far(far), strays
 
 
 async def test_a_call_has_two_phases() -> None:
@@ -334,10 +335,11 @@ class Held:
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Connection, None]:
-        async with open_connection(
-            self.near, self.near, topic_of=topic_of, fallback=lambda _: None
-        ) as connection:
-            yield connection
+        with trio.fail_after(5):
+            async with open_connection(
+                self.near, self.near, topic_of=topic_of, fallback=lambda _: None
+            ) as connection:
+                yield connection
 
     async def call(self, connection: Connection, method: str) -> None:
         try:
