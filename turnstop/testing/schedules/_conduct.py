@@ -211,6 +211,9 @@ class Conductor:
 
     async def _bounded(self, what: str, lever: Callable[[], Awaitable[object]]) -> None:
         with trio.move_on_after(5.0) as scope:
-            await lever()
+            try:
+                await lever()
+            except Exception as error:
+                self.world.blame("lever", what, f"the probe's lever raises {error!r}")
         if scope.cancelled_caught:
             self.world.blame("lever", what, "the probe's lever did not come back in 5 s")

@@ -83,7 +83,11 @@ def replay(make_probe: MakeProbe, schedule: Schedule) -> Played:
 
 
 async def _main(world: World, schedule: Schedule) -> None:
-    async with trio.open_nursery() as aside, trio.open_nursery() as outside:
+    async with (
+        trio.open_nursery() as world.probe.far_end,
+        trio.open_nursery() as aside,
+        trio.open_nursery() as outside,
+    ):
         with trio.CancelScope() as outer:
             try:
                 await _open(world, schedule, outer, outside, aside)
@@ -97,8 +101,8 @@ async def _main(world: World, schedule: Schedule) -> None:
         for person in world.people.values():
             if person.here:
                 world.blame("hang", person.name, "is in its block after the rooms are left")
-        outside.cancel_scope.cancel()
-        aside.cancel_scope.cancel()
+        for nursery in (outside, aside, world.probe.far_end):
+            nursery.cancel_scope.cancel()
 
 
 async def _open(

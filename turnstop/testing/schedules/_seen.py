@@ -64,8 +64,11 @@ class Seen:
     @cached_property
     def manner(self) -> str:
         """What the far end does with cancels when it is told; empty: it obeys at once."""
-        used = [name for time, name, _ in self.world.levers if time <= self.told_at]
-        return next((name for name in reversed(used) if name in CANCELS), "")
+        known, instant = "", self.told_at - self.tolerance
+        for time, name, _ in self.world.levers:
+            if name in CANCELS and time <= self.told_at + self.tolerance:
+                known = name if time < instant else "one of two"
+        return known
 
     def ordered(self, what: str) -> float:
         """When the work finished or failed by itself, for certain; NEVER where it did not."""
