@@ -46,10 +46,6 @@ class Life(Account):
     def __attrs_post_init__(self) -> None:
         self.gate = Gate(self, self.house.tally)
 
-    def let_go(self) -> None:
-        """The block has left: end the cycle of block, life and gate now, and not at some gc."""
-        del self.block, self.gate.owner
-
     # What happens to it.
 
     def begin(self) -> None:
@@ -304,16 +300,17 @@ class Life(Account):
 
     def _note_settlement(self, verdict: Verdict, stragglers: Sequence[Call]) -> Settlement:
         self.house.watch.call_off(self)
+        backlog = verdict.ending is Ending.FAILED and self._backlog_error
+        survivors = self._name_survivors(stragglers) if self.phase else ()
         self.settlement = settlement = self._make_settlement(
-            verdict, self._name_survivors(stragglers), self.gate.dropped, trio.current_time()
+            verdict, survivors, self.gate.dropped, trio.current_time()
         )
+        self.block.note_settled()
+        self.gate.finish(backlog or None)
+        self.house.watch.report(settlement)
         if not verdict.gone:
             assert self.door is not None
             self.door.previous = settlement
-        backlog = verdict.ending is Ending.FAILED and self._backlog_error
-        self.gate.finish(backlog or None)
-        self.house.watch.report(settlement)
-        self.block.note_settled()
         return settlement
 
     def _warn(self, settlement: Settlement) -> None:

@@ -28,7 +28,8 @@ back is a straggler: it is named, and only the exit of open_rooms waits for it.
 
 A stop is one step, in this order. The request is noted first, for all that follows is done in its
 name. The canceller is started before the body is cancelled: both run in the next pass, so that the
-backend is told whatever the body does on its way out. The gate closes in the same step.
+backend is told whatever the body does on its way out. The gate closes in between, for the body's
+cancellation may run code that is not ours.
 
 The block is the other half. Whoever leaves it has stopped the turn, and waits in a way that
 neither a cancellation nor Ctrl-C ends: bounded, since the settlement is. Then the room goes to the
@@ -152,12 +153,13 @@ class Turn(metaclass=OnlyMadeByUs):
         return absorbed
 
     def _leave(self, door: Door) -> None:
-        self._left = True
         self._gate.close()
         if self.settlement is not None and self.settlement.dropped != self._gate.dropped:
             self.settlement = attrs.evolve(self.settlement, dropped=self._gate.dropped)
         self._house.leave(door, self)
-        self._life.let_go()
+        # End the cycle of block, life and gate now, and not at some gc.
+        del self._life.block, self._gate.owner
+        self._left = True
 
     def __aiter__(self) -> Self:
         return self
@@ -222,14 +224,15 @@ class Turn(metaclass=OnlyMadeByUs):
             return StopVerdict.STALE
         if self._halted:
             return StopVerdict.JOINED
-        # First, and the body last: its cancellation runs whatever the body waits in.
-        self._gate.close()
-        self._halted, verdict = True, StopVerdict.ASKED
+        self._halted = True
+        verdict = StopVerdict.ASKED
         if self.settlement is None:
             if self._life.phase == 0:
                 self._life.stop(request)
             else:
                 verdict = StopVerdict.JOINED
+        self._gate.close()
+        # Last: this runs the abort function of whatever the body waits in, which is anybody's.
         self._body.cancel()
         return verdict
 

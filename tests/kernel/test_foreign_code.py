@@ -1,4 +1,4 @@
-"""Code that is not the kernel's and runs in its steps: attributes, log handlers, the body's waits.
+"""Foreign code in the kernel's own steps: attributes, log handlers, waits of bodies, tracers.
 
 Whatever it raises or looks at: a turn is settled, and whoever waits for it is told.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -17,9 +17,10 @@ from trio.testing import wait_all_tasks_blocked
 from turnstop import BackendError, Ending, Settlement, StopBudget, Turn, open_rooms
 from turnstop._gate import MAX_EVENTS
 from turnstop._watch import Watch
-from turnstop.events import Other
+from turnstop.abc import Silenced
+from turnstop.events import Ask, Other
 
-from .backend import CLAIMED, Act, Recorder, Remote, ending, hang, occupy
+from .backend import CLAIMED, COMPLETED, Act, Recorder, Remote, drain, ending, hang, occupy
 
 BUDGET = StopBudget(2, 1)
 
@@ -275,3 +276,79 @@ async def test_what_an_alarm_settles_is_told_to_the_observers_at_once() -> None:
         await trio.sleep(10)
         watch.close()
     assert told == [("settled", 3)]
+
+
+class Tracer(trio.abc.Instrument):
+    """Looks around whenever a task is woken, in the middle of the step that wakes it."""
+
+    def __init__(self, look: Callable[[], object]) -> None:
+        self.look = look
+        self.seen: list[tuple[str, Any]] = []
+
+    def task_scheduled(self, task: trio.lowlevel.Task) -> None:
+        self.seen.append((task.name, self.look()))
+
+    def __enter__(self) -> Tracer:
+        trio.lowlevel.add_instrument(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        trio.lowlevel.remove_instrument(self)
+
+
+async def test_whoever_is_woken_by_a_stop_is_woken_in_its_name() -> None:
+    backend = Recorder(cancel=hang())
+    async with open_rooms(backend, budget=BUDGET) as rooms, trio.open_nursery() as nursery:
+        turn = rooms.turn("a", "x")
+        nursery.start_soon(occupy, turn, name="body")
+        await wait_all_tasks_blocked()
+
+        async def serve() -> None:
+            with suppress(Silenced):
+                await backend.remote.emit.ask(Ask("1", "question", "what?"))  # type: ignore[union-attr]
+
+        nursery.start_soon(serve, name="question")
+        await wait_all_tasks_blocked()
+        with Tracer(lambda: turn.state) as tracer:
+            turn.stop()
+        assert {name for name, _ in tracer.seen} >= {"turnstop watch", "question", "body"}
+        assert {state for _, state in tracer.seen} == {"stopping"}
+
+
+async def test_whoever_is_woken_by_a_settlement_finds_it() -> None:
+    backend = Recorder(cancel=hang(), follow=Act(stubborn=50))
+    async with open_rooms(backend, budget=BUDGET) as rooms, trio.open_nursery() as nursery:
+        turn = rooms.turn("a", "x")
+        nursery.start_soon(occupy, turn, name="body")
+        await wait_all_tasks_blocked()
+        nursery.start_soon(drain, turn, name="reader")
+        nursery.start_soon(turn.wait_settled, name="waiter")
+        await wait_all_tasks_blocked()
+        turn.stop()
+        await trio.sleep(1)
+        with Tracer(lambda: turn.settlement is not None) as tracer:
+            await turn.wait_settled()
+            await wait_all_tasks_blocked()
+        woken = dict(reversed(tracer.seen))
+        assert {name: woken[name] for name in ("body", "reader", "waiter")} == {
+            "body": True,
+            "reader": True,
+            "waiter": True,
+        }
+
+
+async def test_whoever_is_handed_the_room_finds_the_turn_before_it_accounted_for() -> None:
+    backend = Recorder()
+    async with open_rooms(backend) as rooms, trio.open_nursery() as nursery:
+        async with rooms.turn("a", "x") as turn:
+            nursery.start_soon(occupy, rooms.turn("a", "y"), name="next")
+            await wait_all_tasks_blocked()
+            for number in range(3):
+                backend.remote.say(Other(str(number)))
+            backend.remote.finish(COMPLETED)
+            await turn.wait_settled()
+            tracer = Tracer(lambda: turn.settlement is not None and turn.settlement.dropped)
+            trio.lowlevel.add_instrument(tracer)
+        trio.lowlevel.remove_instrument(tracer)
+        rooms.stop("a")
+        assert dict(reversed(tracer.seen))["next"] == 3
