@@ -91,6 +91,7 @@ class Stage:
             more where the clock is real.
         moment: seconds, more than `tolerance`, and less than the budget has for a cancel.
         patience: seconds that something may take to happen that no promise bounds.
+        broken: the promise that was not kept.
     """
 
     probe: Probe
@@ -98,6 +99,7 @@ class Stage:
     settlements: list[Settlement] = attrs.field(factory=list)
     turns: list[Turn] = attrs.field(factory=list)
     actors: list[Actor] = attrs.field(factory=list)
+    broken: Broken | None = None
     _rooms: Rooms[Any] | None = None
     _people: trio.Nursery | None = None
 
@@ -153,7 +155,9 @@ class Stage:
                         # An application's end is played with works that end late, not at once.
                         service.start_soon(self._release_at_the_bound)
                         raise
-                    except BaseException:
+                    except BaseException as error:
+                        # Kept, for a kernel that breaks a promise may also never let go.
+                        self.broken = error if isinstance(error, Broken) else None
                         self.probe.release()
                         raise
                     # Before the people leave: a broken kernel makes them wait for ever.

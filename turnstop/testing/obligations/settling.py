@@ -157,11 +157,16 @@ async def leaving_waits(stage: Stage) -> None:
 @obligation("end_seen")
 async def teardown_waits(stage: Stage) -> None:
     """When the whole application is cancelled, each turn is stopped, and waited for."""
+
+    async def cling(actor: Actor) -> None:
+        with trio.move_on_after(4 * stage.settled_within, shield=True):
+            await stage.until(lambda: actor.turn.settlement, "the turn is settled")
+
     asked = 0.0
     with trio.CancelScope() as app:
         async with stage.open():
             actor, work = await stage.begin()
-            other, other_work = await stage.begin("garden", "second")
+            other, other_work = await stage.begin("garden", "second", cling)
             if stage.can("end_late"):
                 stage.probe.end_late(stage.moment)
             asked = trio.current_time()
@@ -176,6 +181,12 @@ async def teardown_waits(stage: Stage) -> None:
         )
         stage.expect(settlement.gone, f"the work did not end: it is {settlement.ending.value}")
         expect_no_lie(stage, one, its)
+        # The far end of some probes ends with the application, and its work with it.
+        stage.expect(
+            not stage.can("end_late")
+            or stage.not_before(settlement.settled_at, asked + stage.moment),
+            "it was settled before its work could have ended",
+        )
 
 
 @obligation("hold_cancels", "finish")
@@ -203,6 +214,11 @@ async def unconfirmed_is_final(stage: Stage) -> None:
 async def fresh_session_after_unconfirmed(stage: Stage) -> None:
     """While a turn's work may be alive, the next turn does not go on in its conversation."""
     async with stage.open():
+        if stage.can("finish"):
+            # Then the stopped turn goes on in a conversation that is known beforehand.
+            before, its = await stage.begin(text="before")
+            await stage.probe.finish(its)
+            await stage.left(before)
         actor, work = await stage.begin()
         stage.probe.hold_cancels()
         actor.turn.stop()
@@ -246,7 +262,7 @@ async def budget_is_one(stage: Stage) -> None:
         actor = stage.enter("kitchen", "first")
         work = await stage.asked(actor)
         actor.turn.stop()
-        await trio.sleep(stage.probe.budget.cancel_within / 2)
+        await trio.sleep(stage.probe.budget.cancel_within * 0.75)
         stage.probe.release_starts()
         settlement = await stage.left(actor)
         expect_no_lie(stage, actor, work)

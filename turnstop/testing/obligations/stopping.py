@@ -39,6 +39,8 @@ async def stop_is_told_once(stage: Stage) -> None:
     """However many ask, and however often, the far end is told once, and of the right work."""
     async with stage.open():
         actor, work = await stage.begin()
+        if stage.can("end_late"):
+            stage.probe.end_late(stage.moment)
         verdicts = [stage.rooms.stop("kitchen").verdict, actor.turn.stop().verdict]
         actor.scope.cancel()
         verdicts.append(stage.rooms.stop_all().verdict)
@@ -170,6 +172,8 @@ async def stop_in_the_queue_sends_nothing(stage: Stage) -> None:
     """A turn that is stopped or cancelled while it waits for its room sends nothing, ever."""
     async with stage.open():
         first, work = await stage.begin()
+        if stage.can("end_late"):
+            stage.probe.end_late(stage.moment)
         stopped = stage.enter("kitchen", "second")
         cancelled = stage.enter("kitchen", "third")
         await stage.quiet()
@@ -276,13 +280,15 @@ async def stopped_approvals_are_answered(stage: Stage) -> None:
     """An approval that is open when the turn is stopped is answered, and nobody waits for it."""
     async with stage.open():
         actor, work = await stage.begin()
+        if stage.can("end_late"):
+            stage.probe.end_late(stage.moment)
         await stage.probe.ask(work)
         await stage.until(lambda: actor.asks, "the question is read")
         actor.turn.stop()
-        settlement = await stage.left(actor)
         await stage.quiet()
+        stage.expect(work.replies, "the far end's question was left open while it ran")
+        settlement = await stage.left(actor)
         stage.expect(settlement.gone, f"the work did not end: it is {settlement.ending.value}")
-        stage.expect(work.replies, "the far end's question was left open")
         stage.expect(
             not actor.turn.answer(actor.asks[0], "yes"), "somebody still waits for the answer"
         )
