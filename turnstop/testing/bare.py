@@ -21,11 +21,12 @@ import trio
 from .._budget import StopBudget
 from .._unwrap import open_private_nursery
 from ..abc import Backend
+from ._determinism import quiet_kernel
 from ._factory import NotABackend, name_of, open_made
 from ._obligation import OBLIGATIONS, Obligation
 from ._probe import LEVERS, Probe, Work
 from ._report import Outcome, Report, Row
-from ._run import check_obligation, chosen, in_real_time, noting, observe, quiet_kernel
+from ._run import check_obligation, chosen, in_real_time, noting, observe
 from ._stage import Stage
 from ._watched import WatchedBackend
 

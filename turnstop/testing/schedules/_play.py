@@ -16,7 +16,7 @@ from .._run import MakeProbe
 from ..clock import Stalled, run_in_virtual_time
 from ._checks import check_all
 from ._conduct import Conductor
-from ._determinism import deterministic
+from .._determinism import deterministic
 from ._draw import draw
 from ._schedule import Schedule
 from ._world import NEVER, Boom, Fault, Person, World

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import trio._core._run as trio_run
 
-__all__ = ["deterministic"]
+__all__ = ["deterministic", "quiet_kernel"]
 
 
 @contextmanager
@@ -17,15 +17,23 @@ def deterministic(seed: int) -> Generator[None]:
 
     It is Trio's own entry point for Hypothesis: a batch of tasks is sorted before it is shuffled.
     """
-    logger = logging.getLogger("turnstop")
-    before, state, level = trio_run._ALLOW_DETERMINISTIC_SCHEDULING, trio_run._r.getstate(), logger.level
+    before, state = trio_run._ALLOW_DETERMINISTIC_SCHEDULING, trio_run._r.getstate()
     trio_run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
     trio_run._r.seed(seed)
-    # Thousands of turns are lost on purpose, and each is worth a warning.
-    logger.setLevel(logging.CRITICAL + 1)
     try:
-        yield
+        with quiet_kernel():
+            yield
     finally:
         trio_run._ALLOW_DETERMINISTIC_SCHEDULING = before  # type: ignore[misc]
         trio_run._r.setstate(state)
-        logger.setLevel(level)
+
+
+@contextmanager
+def quiet_kernel() -> Generator[None]:
+    """What the kernel logs of turns that are meant to go wrong is noise."""
+    logger = logging.getLogger("turnstop")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
