@@ -5,18 +5,16 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import IO, TextIO
+from typing import TextIO
 
 import click
 import trio
 
 from ... import BackendError
+from ..output import opened, writing
 from .a2a import A2ABench
 from .codex import CodexBench
 from .local import LocalBench
@@ -90,7 +88,7 @@ def bench(
     """
     if plot_file is not None:
         check_plot(plot_file)
-    json_file = None if json_name is None else _opened(json_name)
+    json_file = None if json_name is None else opened(json_name)
     known = benches(codex, band_python)
     plan = Plan(
         benches=tuple(known[name] for name in dict.fromkeys(names or _DEFAULT)),
@@ -100,14 +98,14 @@ def bench(
         named=frozenset(names) | ({"codex"} if codex is not None else set()),
     )
     results = run(plan)
-    with _writing("the table"):
+    with writing("the table"):
         _show(results, sys.stderr if json_name == "-" else sys.stdout)
     if json_file is not None:
-        with _writing("--json"), json_file:
+        with writing("--json"), json_file:
             json_file.write(json.dumps(results.to_json(), indent=1) + "\n")
             json_file.flush()
     if plot_file is not None:
-        with _writing("--plot"):
+        with writing("--plot"):
             plot(results.series, plot_file)
     if any(row.lost for row in results.rows if row.runner == "turnstop"):
         sys.exit(LOST)
@@ -131,30 +129,6 @@ def run(plan: Plan) -> Results:
     except* BackendError as group:
         raise BenchFailed(str(group.exceptions[0])) from group
     return results
-
-
-def _opened(name: str) -> IO[str]:
-    """Opened before anything is measured, so that nothing is measured in vain."""
-    if name == "-" and sys.stdout is None:
-        raise click.BadParameter("--json has no stdout to write to: name a file")
-    try:
-        return click.get_current_context().with_resource(click.open_file(name, "w"))
-    except OSError as error:
-        raise click.BadParameter(f"--json cannot write {name}: {error.strerror}") from None
-
-
-@contextmanager
-def _writing(what: str) -> Iterator[None]:
-    """A full disk is told in one line, and never by the status that means a lost stop."""
-    try:
-        yield
-    except OSError as error:
-        # What is still buffered has nowhere to go, and Python would try it again at its exit.
-        with suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):  # whoever read it has seen enough
-            return
-        raise BenchFailed(f"{what} could not be written: {error.strerror or error}") from error
 
 
 def _show(results: Results, file: TextIO | None) -> None:
