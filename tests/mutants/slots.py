@@ -150,6 +150,7 @@ def _keep(tree: Path, tests: Sequence[str], patience: float) -> NoReturn:
         try:
             code = _wait(pytest_pid, tree / "now", patience)
         finally:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
             _end_children()
     finally:
         os._exit(code)
