@@ -1,17 +1,15 @@
 """The codex adapter against a recording app server that speaks as the real one was seen to."""
 
-import json
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import attrs
 import pytest
 import trio
-from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 import turnstop
 from turnstop import BackendError, BackendLost, BackendMisbehaved, BackendRefused, Ending, Proof
@@ -21,159 +19,10 @@ from turnstop.adapters.codex._asks import decline
 from turnstop.adapters.codex._open import _Backend, _Settings, _topic_of
 from turnstop.adapters.codex._session import CodexSession
 from turnstop.events import Ask, Event, Text, Thought, ToolCall, Usage
+from turnstop.testing.recording.codex import NO_TURN, AppServer
 from turnstop.transports.jsonrpc import Connection, open_connection
 
 Frame = dict[str, Any]
-NO_TURN = {"code": -32600, "message": "no active turn to interrupt"}
-
-
-@attrs.define(eq=False, slots=False)
-class Server:
-    """An app server in memory. It keeps what it is told; the levers say how it behaves."""
-
-    stream: trio.StapledStream[Any, Any]
-    told: list[Frame] = attrs.field(factory=list)
-    answers: dict[object, Frame] = attrs.field(factory=dict)
-    loaded: set[str] = attrs.field(factory=set)
-    on_disk: set[str] = attrs.field(factory=set)
-    running: dict[str, str] = attrs.field(factory=dict)
-    started: set[str] = attrs.field(factory=set)
-    count: Counter[str] = attrs.field(factory=Counter)
-    agents: dict[str, Frame] = attrs.field(factory=dict)
-    # The levers.
-    start_takes: float = 0.0
-    begins_after: float | None = 0.0
-    refuse_start: str | None = None
-    deaf: bool = False
-    nameless: bool = False
-
-    def methods(self) -> list[str]:
-        return [frame["method"] for frame in self.told if "method" in frame]
-
-    def params(self, method: str) -> list[Frame]:
-        return [frame["params"] for frame in self.told if frame.get("method") == method]
-
-    async def say(self, method: str, **params: Any) -> None:
-        await self.write({"method": method, "params": params})
-
-    async def item(self, method: str, turn: str, thread: str = "T1", **item: Any) -> None:
-        await self.say(f"item/{method}", threadId=thread, turnId=turn, item=item)
-
-    async def text(self, turn: str, delta: str, thread: str = "T1") -> None:
-        params = {"threadId": thread, "turnId": turn, "itemId": "m1", "delta": delta}
-        await self.write({"method": "item/agentMessage/delta", "params": params})
-
-    async def complete(self, turn: str, status: str, thread: str = "T1", **more: Any) -> None:
-        self.running.pop(thread, None)
-        body = {"id": turn, "status": status, "error": None, **more}
-        await self.say("turn/completed", threadId=thread, turn=body)
-
-    async def ask(self, number: object, method: str, **params: Any) -> None:
-        await self.write({"method": method, "id": number, "params": {"threadId": "T1", **params}})
-
-    async def write(self, frame: Frame) -> None:
-        await self.stream.send_all(json.dumps(frame).encode() + b"\n")
-
-    async def serve(self, nursery: trio.Nursery) -> None:
-        buffer = b""
-        async for chunk in self.stream:
-            *lines, buffer = (buffer + bytes(chunk)).split(b"\n")
-            for line in lines:
-                frame = json.loads(line)
-                self.told.append(frame)
-                if "method" in frame and "id" in frame:
-                    nursery.start_soon(self.respond, frame)
-                elif "id" in frame:
-                    self.answers[frame["id"]] = frame
-
-    async def respond(self, frame: Frame) -> None:
-        handler: Callable[[Frame], Awaitable[Frame | None]] = {
-            "thread/start": self.thread_start,
-            "thread/read": self.thread_read,
-            "thread/resume": self.thread_resume,
-            "turn/start": self.turn_start,
-            "turn/interrupt": self.turn_interrupt,
-            "thread/list": self.thread_list,
-            "thread/turns/list": self.turns_list,
-        }.get(frame["method"], self.nothing)
-        answer = await handler(frame["params"])
-        if answer is not None:
-            await self.write({"id": frame["id"], **answer})
-
-    async def nothing(self, params: Frame) -> Frame:
-        return {"result": {}}
-
-    async def thread_start(self, params: Frame) -> Frame:
-        self.count["T"] += 1
-        thread = f"T{self.count['T']}"
-        self.loaded.add(thread)
-        self.on_disk.add(thread)
-        return {"result": {"thread": {"id": thread}}}
-
-    async def thread_read(self, params: Frame) -> Frame:
-        thread = params["threadId"]
-        if thread not in self.on_disk:
-            return {"error": {"code": -32600, "message": f"thread not found: {thread}"}}
-        status = "active" if thread in self.running else "idle"
-        status = status if thread in self.loaded else "notLoaded"
-        return {"result": {"thread": {"id": thread, "status": {"type": status}}}}
-
-    async def thread_resume(self, params: Frame) -> Frame:
-        thread = params["threadId"]
-        if thread not in self.on_disk:
-            text = f"no rollout found for thread id {thread}"
-            return {"error": {"code": -32600, "message": text}}
-        self.loaded.add(thread)
-        return {"result": {"thread": {"id": thread}}}
-
-    async def thread_list(self, params: Frame) -> Frame:
-        at = int(params.get("cursor", 0))
-        names = sorted(self.agents)
-        rows = [
-            {"id": name, "parentThreadId": self.agents[name]["parent"], "preview": "look"}
-            for name in names[at : at + 1]
-        ]
-        more = str(at + 1) if at + 1 < len(names) else None
-        return {"result": {"data": rows, "nextCursor": more}}
-
-    async def turns_list(self, params: Frame) -> Frame:
-        return {"result": {"data": [self.agents[params["threadId"]]["turn"]]}}
-
-    async def turn_start(self, params: Frame) -> Frame | None:
-        await trio.sleep(self.start_takes)
-        if self.refuse_start:
-            return {"error": {"code": -32600, "message": self.refuse_start}}
-        thread = params["threadId"]
-        if thread not in self.loaded:
-            return {"error": {"code": -32600, "message": f"thread not found: {thread}"}}
-        if thread not in self.running:
-            self.count["U"] += 1
-            self.running[thread] = f"U{self.count['U']}"
-        turn = self.running[thread]
-        if self.nameless:
-            return {"result": {"turn": {}}}
-        await self.write_after_answer(thread, turn)
-        return {"result": {"turn": {"id": turn, "status": "inProgress"}}}
-
-    async def write_after_answer(self, thread: str, turn: str) -> None:
-        if self.begins_after == 0.0:
-            await self.begin(thread, turn)
-
-    async def begin(self, thread: str, turn: str) -> None:
-        self.started.add(turn)
-        await self.say("turn/started", threadId=thread, turn={"id": turn, "status": "inProgress"})
-
-    async def turn_interrupt(self, params: Frame) -> Frame | None:
-        if self.deaf:
-            return None
-        thread, turn = params["threadId"], params["turnId"]
-        if thread in self.agents:
-            self.agents[thread]["turn"]["status"] = "interrupted"
-            return {"result": {}}
-        if self.running.get(thread) != turn or turn not in self.started:
-            return {"error": NO_TURN}
-        await self.complete(turn, "interrupted", thread)
-        return {"result": {}}
 
 
 @attrs.define(eq=False)
@@ -197,11 +46,11 @@ def no_settings(**given: Any) -> _Settings:
 
 
 @asynccontextmanager
-async def codex(**settings: Any) -> AsyncGenerator[tuple[Any, Server], None]:
-    near, far = memory_stream_pair()
-    server = Server(far)
+async def codex(**settings: Any) -> AsyncGenerator[tuple[Any, AppServer], None]:
+    server = AppServer()
+    near = server.connect()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(server.serve, nursery)
+        nursery.start_soon(server.serve)
         async with open_connection(
             near, near, topic_of=_topic_of, fallback=decline, version=False
         ) as rpc:
@@ -318,7 +167,7 @@ async def test_what_came_before_the_answer_of_the_start_is_heard() -> None:
             await server.text(turn, "early")
             await server.complete(turn, "completed")
 
-        server.write_after_answer = early  # type: ignore[method-assign]
+        server.at_start = early
         reader = Reader()
         assert (await follow(await backend.start(request()), reader)).how is How.COMPLETED
         assert reader.of(Text) == [Text("early")]
@@ -447,7 +296,7 @@ async def test_a_start_without_a_name_is_misbehaviour() -> None:
 
 async def test_an_interrupt_waits_for_the_turn_to_begin(autojump_clock: MockClock) -> None:
     async with codex() as (backend, server), trio.open_nursery() as nursery:
-        server.begins_after = None
+        server.begins = False
         turn = await backend.start(request())
         nursery.start_soon(turn.cancel, lambda: None)
         nursery.start_soon(follow, turn)
@@ -462,7 +311,7 @@ async def test_an_interrupt_that_came_too_early_is_repeated_until_codex_takes_it
     autojump_clock: MockClock,
 ) -> None:
     async with codex() as (backend, server):
-        server.begins_after = None
+        server.begins = False
         turn = await backend.start(request())
         sent: list[float] = []
         async with trio.open_nursery() as nursery:
@@ -491,7 +340,7 @@ async def test_an_interrupt_that_is_refused_for_another_reason_says_so() -> None
         async def refuse(params: Frame) -> Frame:
             return {"error": {"code": -32600, "message": "thread not found: T1"}}
 
-        server.turn_interrupt = refuse  # type: ignore[method-assign]
+        server.handlers["turn/interrupt"] = refuse
         with pytest.raises(BackendMisbehaved, match="thread not found"):
             await turn.cancel(lambda: None)
 
@@ -501,7 +350,7 @@ async def test_a_start_that_is_cancelled_undoes_the_turn_when_its_answer_comes(
 ) -> None:
     async with codex() as (backend, server):
         server.start_takes = 5.0
-        server.begins_after = None
+        server.begins = False
         with trio.move_on_after(1.0):
             await backend.start(request())
         await trio.sleep(4.5)
@@ -748,19 +597,19 @@ async def test_a_sub_agent_that_cannot_be_read_does_not_hide_the_others() -> Non
     async with codex() as (backend, server):
         turn = await backend.start(request())
         server.agents = {"A1": agent("V1", "U1"), "A2": agent("V2", "U1")}
-        told = server.turns_list
+        told = server.handlers["thread/turns/list"]
 
         async def tell(params: Frame) -> Frame:
             return {"error": NO_TURN} if params["threadId"] == "A1" else await told(params)
 
-        server.turns_list = tell  # type: ignore[method-assign]
+        server.handlers["thread/turns/list"] = tell
         assert [str(one) for one in await turn.leftovers()] == ["sub-agent A2: look"]
 
 
 async def test_a_codex_that_is_gone_has_no_sub_agents() -> None:
     async with codex() as (backend, server):
         turn = await backend.start(request())
-        await server.stream.send_eof()
+        server.hang_up()
         rpc: Connection = backend._codex.rpc
         await rpc.broken.wait()
         rpc.declare_lost(lambda: BackendLost("codex exited", gone=True))
@@ -775,7 +624,7 @@ async def test_a_sub_agent_that_goes_on_is_a_survivor(autojump_clock: MockClock)
         async def refuse(params: Frame) -> Frame:
             return {"error": NO_TURN}
 
-        server.turn_interrupt = refuse  # type: ignore[method-assign]
+        server.handlers["turn/interrupt"] = refuse
         found = await turn.leftovers()
         assert [str(one) for one in await turn.sweep(found)] == ["sub-agent A1: look"]
 
@@ -789,14 +638,14 @@ async def test_a_hung_codex_does_not_keep_the_commands_from_being_looked_for(
         async def silence(params: Frame) -> None:
             return None
 
-        server.thread_list = silence  # type: ignore[method-assign,assignment]
+        server.handlers["thread/list"] = silence
         left = await turn.leftovers()
         # It may have sub-agents at work: that there are none is not known.
         assert [str(one) for one in left] == ["unknown: codex has not told of its sub-agents"]
         assert await turn.sweep(left) == left
 
 
-async def spawn(server: Server, thread: str, turn: str, agent: str) -> None:
+async def spawn(server: AppServer, thread: str, turn: str, agent: str) -> None:
     item = {"type": "collabAgentToolCall", "id": "s", "tool": "spawnAgent"}
     await server.item("completed", turn, thread, **item, receiverThreadIds=[agent])
 
@@ -823,7 +672,7 @@ async def test_a_lost_codex_is_told_to_its_turns() -> None:
     async with codex() as (backend, server):
         turn = await backend.start(request())
         await server.text("U1", "half")
-        await server.stream.send_eof()
+        server.hang_up()
         rpc: Connection = backend._codex.rpc
         await rpc.broken.wait()
         rpc.declare_lost(lambda: BackendLost("codex exited", gone=True))

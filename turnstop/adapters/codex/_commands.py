@@ -9,14 +9,17 @@ earlier turns are known too: what they left may start processes at any time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
-from typing import Any, final
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from typing import Any, TypeAlias, final
 
 import attrs
 
 from ..._errors import BackendLost
 from ...transports.jsonrpc import Connection, Incoming, RpcError
-from ...transports.proctable import TableEntry, end_processes, find_marked, has_table
+from ...transports.proctable import Marked, TableEntry, end_processes, find_marked, has_table
+
+Look: TypeAlias = Callable[[Mapping[str, str]], Awaitable[Sequence[Marked]]]
+"""Finds the processes that carry one of these marks."""
 
 _THREAD = "CODEX_THREAD_ID"
 _ROOT = "CODEX_SESSION_ID"
@@ -62,8 +65,10 @@ class Commands:
         began: int,
         agents: Set[str],
         earlier: Set[str],
+        look: Look = find_marked,
     ) -> None:
         self._rpc = rpc
+        self._look = look
         self._thread = thread
         self._agents = agents
         self._began = began
@@ -120,7 +125,7 @@ class Commands:
     async def _processes(self) -> dict[str, list[TableEntry]]:
         """The live processes of this turn's calls, the oldest of each call first."""
         groups: dict[str, list[TableEntry]] = {}
-        for marked in await find_marked({_THREAD: self._thread, _ROOT: self._thread}):
+        for marked in await self._look({_THREAD: self._thread, _ROOT: self._thread}):
             thread = marked.environment.get(_THREAD)
             if thread == self._thread or thread in self._agents:
                 call = marked.environment.get(_CALL, "")

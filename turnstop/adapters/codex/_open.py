@@ -16,9 +16,10 @@ from ..._errors import BackendMisbehaved, BackendRefused
 from ...abc import Backend, RemoteTurn, Request
 from ...transports.jsonrpc import Connection, Incoming, RpcError, Topic
 from ...transports.peer import Peer, open_peer
-from ...transports.proctable import ticks_now
+from ...transports.proctable import find_marked, ticks_now
 from ...transports.restart import Restarting, open_restarting
 from ._asks import decline
+from ._commands import Look
 from ._interrupt import interrupt
 from ._session import CodexSession, is_idle, known_calls, may_have_agents
 from ._turn import CodexContent, CodexTurn
@@ -54,9 +55,12 @@ class _Settings:
 
 @final
 class _Backend:
-    def __init__(self, codex: Restarting[Peer], settings: _Settings) -> None:
+    def __init__(
+        self, codex: Restarting[Peer], settings: _Settings, look: Look = find_marked
+    ) -> None:
         self._codex = codex
         self._settings = settings
+        self._look = look
 
     async def start(self, request: Request[CodexContent]) -> RemoteTurn:
         rpc = (await self._codex.get()).rpc
@@ -71,7 +75,7 @@ class _Backend:
             turn = await self._start(rpc, topic, session, request.content)
         except RpcError as error:
             raise BackendRefused(f"codex did not start the turn: {error}") from error
-        return CodexTurn(rpc, topic, session, turn, began)
+        return CodexTurn(rpc, topic, session, turn, began, self._look)
 
     async def _start(
         self, rpc: Connection, topic: Topic, thread: str, content: CodexContent

@@ -10,10 +10,11 @@ import trio
 from ..._errors import BackendMisbehaved, Silenced
 from ...abc import Emit, End, How
 from ...transports.jsonrpc import Connection, Incoming, Topic
+from ...transports.proctable import find_marked
 from ...transports.serving import open_serving
 from ._agents import Agents, SubAgent, UnknownAgents
 from ._asks import cancelled, decline, to_answer, to_ask
-from ._commands import Commands, ShellCommand
+from ._commands import Commands, Look, ShellCommand
 from ._events import Translator
 from ._interrupt import interrupt
 from ._session import CodexSession
@@ -33,7 +34,13 @@ class CodexTurn:
     """
 
     def __init__(
-        self, rpc: Connection, topic: Topic, session: CodexSession, turn: str, began: int
+        self,
+        rpc: Connection,
+        topic: Topic,
+        session: CodexSession,
+        turn: str,
+        began: int,
+        look: Look = find_marked,
     ) -> None:
         thread = str(session)
         self.session = session
@@ -41,7 +48,8 @@ class CodexTurn:
         self._topic = topic
         self._turn = turn
         self._agents = Agents(rpc, thread, turn)
-        self._commands = Commands(rpc, thread, began, self._agents.threads, session.calls)
+        agents = self._agents.threads
+        self._commands = Commands(rpc, thread, began, agents, session.calls, look)
         self._translator = Translator()
         self._begun = trio.Event()
 
