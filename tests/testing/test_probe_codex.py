@@ -7,10 +7,11 @@ from turnstop.testing._probe import has_lever
 from turnstop.testing.probes.codex import CodexProbe
 
 
-def test_every_promise_is_kept_and_none_is_excused() -> None:
+def test_every_promise_is_kept_and_one_is_excused() -> None:
     report = probe_backend(CodexProbe)
-    assert {row.outcome for row in report.rows} == {Outcome.GREEN}, str(report)
-    assert CodexProbe.unable == {}
+    others = {row.obligation.name: row.outcome for row in report.rows}
+    assert others.pop("lost_turn_is_still_told") is Outcome.EXCUSED
+    assert {*others.values()} == {Outcome.GREEN}, str(report)
 
 
 def test_it_has_every_lever() -> None:

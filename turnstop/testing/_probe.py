@@ -203,6 +203,7 @@ ABILITIES: Mapping[str, str] = {
     "sweep": "what a turn leaves behind can be found and ended",
     "session": "the next turn goes on with the conversation",
     "restart": "after the far end has died, the next turn finds it again",
+    "reach": "a turn whose connection is lost can be told to stop by another one",
 }
 
 

@@ -90,7 +90,7 @@ async def lost_connection_is_no_end(stage: Stage) -> None:
         )
 
 
-@obligation("cut")
+@obligation("cut", "reach")
 async def lost_turn_is_still_told(stage: Stage) -> None:
     """A turn whose connection is lost is told to stop all the same, before its room goes on."""
     async with stage.open():

@@ -21,6 +21,10 @@ class CodexProbe(Probe):
     """
 
     name = "codex"
+    unable = {
+        "reach": "codex is spoken to over the pipes of its process: whoever loses them ends the "
+        "process, and a new one knows nothing of the turns of the old"
+    }
 
     def __init__(self) -> None:
         self.codex = RecordingCodex()
