@@ -68,9 +68,10 @@ class Call:
         self.scope.cancel()
 
     def outlive(self, stragglers: dict[Call, str], whose: str) -> None:
-        """Name it among the stragglers until it is back."""
+        """Name it among the stragglers until it is back, and cancel it."""
         self._listed = stragglers
         stragglers[self] = whose
+        self.give_up()
 
     @property
     def given_up(self) -> bool:
@@ -151,7 +152,6 @@ class Late:
                 with trio.move_on_after(self.within, shield=True):
                     await back.wait()
                 if not call.over:
-                    call.give_up()
                     call.outlive(self.stragglers, self.turn_id)
 
     async def _attempt(self, call: Call, args: tuple[Any, ...], back: trio.Event) -> None:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context, copy_context
+from functools import partial
 from typing import Any
 
 import attrs
@@ -163,8 +164,8 @@ class Life(Account):
         return self.since is not None and trio.current_time() >= self.since + bound
 
     def _start_kill(self) -> None:
-        self._kill = Call("kill")
-        self._spawn(self._do_kill, "turnstop kill")
+        self._kill = call = Call("kill")
+        self._spawn(partial(self._do_kill, call), "turnstop kill")
 
     def _conclude(self) -> None:
         """The ending is known from here on; what is left of the bound is for leftovers."""
@@ -178,8 +179,8 @@ class Life(Account):
             self.phase = 3
             due = trio.current_time() + self.house.budget.kill_within
             self.house.watch.set_later(self, due)
-            self._reaping = Reaping(self._remote, self.house.sweep)
-            self._spawn(self._do_reap, "turnstop leftovers")
+            self._reaping = reaping = Reaping(self._remote, self.house.sweep)
+            self._spawn(partial(self._do_reap, reaping), "turnstop leftovers")
         else:
             self._wrap_up()
 
@@ -242,10 +243,9 @@ class Life(Account):
             # Revealed just in time, and the bound was over in the next pass.
             await self._stop_late(self._remote, None if self._life.over else self._life)
 
-    async def _do_kill(self) -> None:
-        assert self._kill is not None
+    async def _do_kill(self, call: Call) -> None:
         if self._verdict is None:
-            await self._attempt(self._kill)
+            await self._attempt(call)
 
     async def _attempt(self, call: Call, *args: Any) -> None:
         try:
@@ -256,10 +256,9 @@ class Life(Account):
             self._advance()
         await self._see_out()
 
-    async def _do_reap(self) -> None:
-        assert self._reaping is not None
+    async def _do_reap(self, reaping: Reaping) -> None:
         try:
-            await self._reaping.run()
+            await reaping.run()
         except Exception as error:
             self._errors += (error,)
         finally:

@@ -152,7 +152,6 @@ class Rooms(Generic[Content], metaclass=OnlyMadeByUs):
         with trio.move_on_after(within, shield=True):
             await back.wait()
         if not back.is_set():
-            call.give_up()
             call.outlive(self._house.stragglers, room)
             raise BackendError(f"forget() of room {room!r} took longer than {within} s")
         if errors:

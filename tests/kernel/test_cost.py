@@ -16,7 +16,18 @@ from turnstop._watch import Watch
 from turnstop._workers import Workers
 from turnstop.events import Other
 
-from .backend import CANCELLED, COMPLETED, Act, Passes, Recorder, Remote, drain, hang, occupy
+from .backend import (
+    CANCELLED,
+    COMPLETED,
+    Act,
+    Passes,
+    Recorder,
+    Remote,
+    drain,
+    ending,
+    hang,
+    occupy,
+)
 
 
 class Steps(trio.abc.Instrument):
@@ -159,7 +170,8 @@ async def test_calls_that_come_back_at_once_hold_up_the_settlement_for_a_few_pas
 
 
 async def test_the_last_stops_are_the_work_of_tasks_that_are_there_already() -> None:
-    backend, steps = Recorder(follow=Act(returns=COMPLETED)), Steps()
+    backend, steps = Recorder(cancel=hang(), kill=ending()), Steps()
+    backend.follow = Act(returns=COMPLETED)
     entered = trio.Event()
 
     async def leave_last(turn: Any) -> None:
@@ -177,6 +189,7 @@ async def test_the_last_stops_are_the_work_of_tasks_that_are_there_already() -> 
             await entered.wait()
             await wait_all_tasks_blocked()
             before = len(steps.spawned)
+        assert backend.calls[-2:] == ["cancel", "kill"]
         assert steps.spawned[before:] == []
 
 

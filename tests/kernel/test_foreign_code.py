@@ -209,6 +209,23 @@ async def test_a_body_that_is_cancelled_by_a_stop_finds_it_done() -> None:
         assert seen == ["stopping", 1]
 
 
+async def test_a_call_that_is_cancelled_for_its_bound_finds_itself_named() -> None:
+    seen: list[int] = []
+
+    class Looking(Recorder):
+        async def forget(self, session: object) -> None:
+            await wait_looking(lambda: seen.append(rooms.statistics().stragglers))
+
+    async with open_rooms(Looking(session="s"), budget=BUDGET) as rooms:
+        async with rooms.turn("a", "x"):
+            await wait_all_tasks_blocked()
+        with pytest.raises(BackendError, match="took longer"):
+            await rooms.retire("a")
+        await wait_all_tasks_blocked()
+        assert rooms.statistics().stragglers == 0
+    assert seen == [1]
+
+
 @pytest.mark.parametrize("how", ["exit", "cancelled"])
 async def test_a_body_that_is_cancelled_by_the_closing_finds_the_rooms_closing(how: str) -> None:
     seen: list[str] = []
