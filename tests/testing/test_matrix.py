@@ -1,0 +1,150 @@
+"""Every promise is removed once from the kernel and once from the adapters, and that is seen."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from turnstop import _account, _admission, _calls, _gate, _life, _rooms, _turn, _watch
+from turnstop.testing import OBLIGATIONS, Probe, probe_backend
+from turnstop.testing.inventory import Missing, load_probes
+from turnstop.testing.probes.local import LocalProbe
+from turnstop.testing.saboteurs import SABOTEURS, Matrix, Toothless, check_probe, play_matrix
+from turnstop.testing.saboteurs.__main__ import main
+from turnstop.testing.saboteurs._matrix import faults_of
+
+PROBES = ("local", "codex", "a2a")
+HEALS = "the adapter connects again and goes on with the task: nothing is lost"
+UNCOUNTED = "codex refuses an interrupt of what is over, which does not count as told"
+UNSEEN: dict[str, dict[tuple[str, str], str]] = {
+    "local": {},
+    "codex": {
+        ("finished_turn_is_told_nothing", "CancelTidiesUp"): UNCOUNTED,
+        ("finished_turn_is_told_nothing", "a_stop_is_told_after_the_end"): UNCOUNTED,
+    },
+    "a2a": {
+        ("lost_connection_is_no_end", "LossIsCompletion"): HEALS,
+        ("lost_connection_is_no_end", "LossIsTheEnd"): HEALS,
+        ("lost_connection_is_no_end", "an_exception_is_an_end"): HEALS,
+        ("lost_connection_is_no_end", "what_is_lost_is_gone"): HEALS,
+    },
+}
+"""What an obligation cannot see over a far end, and why: a survivor, explained."""
+
+
+def probe_of(name: str) -> Callable[[], Probe]:
+    try:
+        return load_probes(name)[0]
+    except Missing as error:
+        pytest.skip(str(error))
+
+
+@functools.cache
+def play(name: str) -> Matrix:
+    return play_matrix([probe_of(name)])
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_each_saboteur_is_caught_wherever_the_promise_is_kept(name: str) -> None:
+    assert faults_of(play(name), UNSEEN[name]) == []
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_what_is_seen_is_the_broken_promise_and_no_crash(name: str) -> None:
+    crashed = [f"{cell}: {cell.text}" for cell in play(name).cells if cell.leaked]
+    assert crashed == []
+
+
+def claims() -> Iterator[tuple[str, str]]:
+    return ((name, one.name) for one in SABOTEURS.values() for name in one.breaks)
+
+
+def test_each_saboteur_is_caught_somewhere_by_each_obligation_it_belongs_to() -> None:
+    caught = {
+        (cell.obligation, cell.saboteur)
+        for name in PROBES
+        for cell in play(name).cells
+        if cell.caught
+    }
+    assert [claim for claim in claims() if claim not in caught] == []
+
+
+@pytest.mark.parametrize("where", ["kernel", "adapter"])
+def test_each_promise_is_removed(where: str) -> None:
+    removed = {name for one in SABOTEURS.values() if one.where == where for name in one.breaks}
+    assert [name for name in OBLIGATIONS if name not in removed] == []
+
+
+def test_each_saboteur_belongs_to_obligations_that_there_are() -> None:
+    assert [one.name for one in SABOTEURS.values() if not one.breaks] == []
+    assert [claim for claim in claims() if claim[0] not in OBLIGATIONS] == []
+
+
+def functions_of_the_kernel() -> list[Any]:
+    found: list[Any] = []
+    for module in (_account, _admission, _calls, _gate, _life, _rooms, _turn, _watch):
+        for value in vars(module).values():
+            found.append(value)
+            if isinstance(value, type):
+                found += vars(value).values()
+    return found
+
+
+def test_the_kernel_is_honest_again_after_a_saboteur() -> None:
+    before = functions_of_the_kernel()
+    with ExitStack() as stack:
+        for one in SABOTEURS.values():
+            stack.enter_context(one.at_work(LocalProbe))
+        assert functions_of_the_kernel() != before
+    assert functions_of_the_kernel() == before
+
+
+class Hasty(LocalProbe):
+    """Its work ends at once, whatever its lever says."""
+
+    def end_late(self, seconds: float) -> None:
+        pass
+
+
+def test_a_probe_that_bites_is_told_so() -> None:
+    matrix = check_probe(LocalProbe, only=["settled_means_ended"])
+    assert {cell.saboteur for cell in matrix.cells} >= {"AskingIsTheEnd", "FollowDawdles"}
+
+
+def test_a_lever_that_does_nothing_is_found() -> None:
+    assert not probe_backend(Hasty, only=["settled_means_ended"]).red
+    with pytest.raises(Toothless) as caught:
+        check_probe(Hasty, only=["settled_means_ended"])
+    missed = [cell.saboteur for cell in caught.value.matrix.missed]
+    assert missed == ["AskingIsTheEnd"]
+    assert "settled_means_ended with AskingIsTheEnd over local: green" in str(caught.value)
+
+
+def test_what_is_said_to_be_unseen_must_be() -> None:
+    pair = ("completion_wins", "CompletedIsCancelled")
+    with pytest.raises(Toothless, match="the excuse is not true: nobody looks"):
+        check_probe(LocalProbe, only=["completion_wins"], unseen={pair: "nobody looks"})
+
+
+def test_the_matrix_is_printed_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["local", "--only", "completion_wins", "--seen"]) == 0
+    printed = capsys.readouterr().out
+    assert "  adapter CompletedIsCancelled: caught over local" in printed
+    assert "            local: it completed, and is stopped" in printed
+
+
+def test_the_matrix_is_printed_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["local", "--only", "completion_wins", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["missed"] == []
+    assert {cell["outcome"] for cell in found["cells"]} == {"red"}
+
+
+def test_an_adapter_that_there_is_not_is_no_matrix(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nobody"]) == 2
+    assert "there is no adapter nobody" in capsys.readouterr().err

@@ -1,0 +1,158 @@
+"""An adapter between the kernel and any adapter: what a saboteur does not touch passes through."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Any, ClassVar, TypeAlias
+
+import attrs
+import trio
+
+from ..._life import Life
+from ..._service import open_service
+from ...abc import Emit, End, Request
+from ...events import Ask, Event
+from .._probe import Probe
+
+__all__ = ["Backend", "Ears", "Sabotage", "Turn", "wrap"]
+
+# Longer than any stop of a probe may take: a call that sleeps for this does not come back in time.
+LONG = 20.0
+
+
+@attrs.define(eq=False, slots=False)
+class Backend:
+    """Any adapter's backend.
+
+    Attributes:
+        backend: the adapter's own.
+        service: outlives the adapter, and starts tasks.
+        around: what that is made by. Tasks of the usual one are reached by no cancellation.
+        turns: every turn that was made, oldest first.
+        kind: what the turns are made of.
+    """
+
+    around: ClassVar[Callable[[], AbstractAsyncContextManager[Any]]] = open_service
+    backend: Any
+    service: Any
+    kind: type[Turn] | None = None
+    turns: list[Turn] = attrs.field(factory=list, init=False)
+
+    async def start(self, request: Request[Any]) -> Turn:
+        turn = (self.kind or Turn)(await self.backend.start(request), self, request)
+        self.turns.append(turn)
+        return turn
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.backend, name)
+
+
+@attrs.define(eq=False, slots=False)
+class Turn:
+    """Any adapter's remote turn.
+
+    Attributes:
+        remote: the adapter's own.
+        home: the backend that it was started by.
+        request: what that was asked.
+        told: whether it was told to stop.
+        over: whether its follow has come back.
+        around: what the service of its home is made by.
+    """
+
+    around: ClassVar[Callable[[], AbstractAsyncContextManager[Any]]] = open_service
+    remote: Any
+    home: Backend
+    request: Request[Any]
+    told: bool = attrs.field(default=False, init=False)
+    over: bool = attrs.field(default=False, init=False)
+
+    async def follow(self, emit: Emit) -> End:
+        try:
+            return await self.listen(emit)
+        finally:
+            self.over = True
+
+    async def listen(self, emit: Emit) -> End:
+        """Follow the adapter's own turn.
+
+        **Cancellation:** as `follow`.
+        """
+        end: End = await self.remote.follow(emit)
+        return end
+
+    async def cancel(self, sent: Callable[[], None]) -> None:
+        self.told = True
+        await self.tell(sent)
+
+    async def tell(self, sent: Callable[[], None]) -> None:
+        """Cancel the adapter's own turn.
+
+        **Cancellation:** as `cancel`.
+        """
+        await self.remote.cancel(sent)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.remote, name)
+
+    @property
+    def lives(self) -> bool:
+        """It is neither told to stop nor over."""
+        return not (self.told or self.over)
+
+
+Sabotage: TypeAlias = Turn | Backend
+
+
+@attrs.define(eq=False)
+class Ears:
+    """An `Emit` between an adapter and the kernel's own."""
+
+    hear: Callable[[Event], None]
+    wait: Callable[[Ask], Awaitable[object]]
+
+    def __call__(self, event: Event) -> None:
+        """Hear an event."""
+        self.hear(event)
+
+    def ask(self, ask: Ask) -> Awaitable[object]:
+        """Hear a question."""
+        return self.wait(ask)
+
+
+async def never() -> None:
+    """Not come back in time, whoever asks.
+
+    **Cancellation:** is not heard.
+    """
+    with trio.CancelScope(shield=True):
+        await trio.sleep(LONG)
+
+
+def tell_unasked(life: Life) -> None:
+    """Cancel a turn behind the kernel's back."""
+
+    async def tell() -> None:
+        if life._remote is not None:
+            with suppress(Exception), trio.move_on_after(LONG, shield=True):
+                await life._remote.cancel(lambda: None)
+
+    life._spawn(tell, "unasked")
+
+
+def wrap(probe: Probe, kind: type[Turn] | type[Backend]) -> Probe:
+    """Have a probe open its adapter with one promise removed; its levers stay what they are."""
+    honest = probe.open
+
+    @asynccontextmanager
+    async def open_sabotaged() -> AsyncGenerator[Any, None]:
+        async with kind.around() as service, honest() as backend:
+            if issubclass(kind, Turn):
+                yield Backend(backend, service, kind)
+            else:
+                yield kind(backend, service)
+
+    # On the object, and not on its class: which levers a probe has is told by its class.
+    vars(probe)["open"] = open_sabotaged
+    return probe

@@ -1,0 +1,117 @@
+"""Adapters whose cancel does not do what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import trio
+
+from ....abc import Emit, End
+from .._saboteur import in_adapter
+from .._wrap import Turn, never
+
+Sent = Callable[[], None]
+
+
+@in_adapter(
+    "stop_ends_the_work",
+    "stop_is_told_at_once",
+    "early_stop_reaches_the_work",
+    "timeout_is_a_stop",
+    "error_in_the_body_is_a_stop",
+    "teardown_waits",
+    "settled_means_ended",
+    "end_needs_no_acknowledgement",
+)
+class CancelDoesNothing(Turn):
+    """Cancel returns, and has told nobody."""
+
+    async def tell(self, sent: Sent) -> None:
+        sent()
+
+
+@in_adapter("stop_is_told_once", "stop_in_the_queue_sends_nothing", needs=("refuse_cancels",))
+class CancelIsSentTwice(Turn):
+    """Cancel is sent twice, to be on the safe side."""
+
+    async def tell(self, sent: Sent) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.remote.cancel, sent)
+            nursery.start_soon(self.remote.cancel, sent)
+
+
+@in_adapter("stop_is_told_at_once", "early_stop_reaches_the_work", "teardown_waits")
+class CancelWaits(Turn):
+    """Cancel waits a second before it is sent."""
+
+    async def tell(self, sent: Sent) -> None:
+        await trio.sleep(1.0)
+        await self.remote.cancel(sent)
+
+
+@in_adapter("stop_ends_the_work", "neighbours_are_untouched")
+class CancelIsOfAnother(Turn):
+    """Cancel names another turn of the backend, or none."""
+
+    async def tell(self, sent: Sent) -> None:
+        for turn in self.home.turns:
+            if turn.lives:
+                await turn.remote.cancel(sent)
+                return
+        sent()
+
+
+@in_adapter("neighbours_are_untouched")
+class CancelIsOfEverybody(Turn):
+    """Cancel ends all that the backend works on."""
+
+    async def tell(self, sent: Sent) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.remote.cancel, sent)
+            for turn in self.home.turns:
+                if turn.lives:
+                    nursery.start_soon(turn.remote.cancel, sent)
+
+
+@in_adapter("hung_cancel_is_bounded")
+class CancelRefusesToEnd(Turn):
+    """Cancel shields itself, and waits for an answer for as long as it takes."""
+
+    async def tell(self, sent: Sent) -> None:
+        sent()
+        await never()
+
+
+@in_adapter("settlement_has_its_times")
+class SentIsNotSaid(Turn):
+    """Cancel does not say when the request has left."""
+
+    async def tell(self, sent: Sent) -> None:
+        await self.remote.cancel(lambda: None)
+
+
+@in_adapter("refused_cancel_is_reported")
+class CancelSwallowsErrors(Turn):
+    """Cancel keeps to itself that the far end refused it."""
+
+    async def tell(self, sent: Sent) -> None:
+        try:
+            await self.remote.cancel(sent)
+        except Exception:
+            sent()
+
+
+@in_adapter("finished_turn_is_told_nothing", needs=("refuse_cancels",))
+class CancelTidiesUp(Turn):
+    """A turn that is over is cancelled, in case something of it is left."""
+
+    async def follow(self, emit: Emit) -> End:
+        try:
+            return await super().follow(emit)
+        finally:
+            self.home.service.start_soon(self._tidy_up)
+
+    async def _tidy_up(self) -> None:
+        with suppress(Exception):
+            await self.remote.cancel(lambda: None)

@@ -1,0 +1,76 @@
+"""Adapters that mix up who hears what."""
+
+from __future__ import annotations
+
+import trio
+
+from ....abc import Emit, End, Silenced
+from ....events import Ask, Event, Text
+from .._saboteur import in_adapter
+from .._wrap import Ears, Turn
+
+
+@in_adapter("stopped_approvals_are_answered")
+class SilenceIsNoAnswer(Turn):
+    """A question that nobody will answer any more is left open."""
+
+    async def listen(self, emit: Emit) -> End:
+        async def ask(question: Ask) -> object:
+            try:
+                return await emit.ask(question)
+            except Silenced:
+                await trio.sleep_forever()
+
+        end: End = await self.remote.follow(Ears(emit, ask))
+        return end
+
+
+@in_adapter("every_word_is_heard", "nothing_is_heard_after_a_stop")
+class WordsComeTwice(Turn):
+    """What the far end says is told twice."""
+
+    async def listen(self, emit: Emit) -> End:
+        def hear(event: Event) -> None:
+            emit(event)
+            emit(event)
+
+        end: End = await self.remote.follow(Ears(hear, emit.ask))
+        return end
+
+
+@in_adapter("every_word_is_heard")
+class LastWordsAreLost(Turn):
+    """What the far end says is told when it says the next thing, and the last never."""
+
+    async def listen(self, emit: Emit) -> End:
+        waiting: list[Event] = []
+
+        def hear(event: Event) -> None:
+            if not isinstance(event, Text):
+                emit(event)
+                return
+            if waiting:
+                emit(waiting.pop())
+            waiting.append(event)
+
+        end: End = await self.remote.follow(Ears(hear, emit.ask))
+        return end
+
+
+@in_adapter("late_words_stay_with_their_turn")
+class LateWordsGoToTheNext(Turn):
+    """What a stopped turn says late is told to the room's next one."""
+
+    async def listen(self, emit: Emit) -> End:
+        spilt: list[Event] = vars(self.home).setdefault("spilt", [])
+        while spilt:
+            emit(spilt.pop(0))
+
+        def hear(event: Event) -> None:
+            if self.told:
+                spilt.append(event)
+            else:
+                emit(event)
+
+        end: End = await self.remote.follow(Ears(hear, emit.ask))
+        return end

@@ -1,0 +1,95 @@
+"""Kernels that do not bear what goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...._admission import Door
+from ...._calls import Reaping
+from ...._ending import End, Ending, How
+from ...._errors import BackendLost
+from ...._gate import Gate
+from ...._life import Life
+from ...._turn import Turn
+from .._saboteur import in_kernel
+
+Honest = Callable[..., Any]
+
+
+@in_kernel(Gate, "finish", breaks=("failure_is_raised_once", "death_is_noticed"))
+def failures_are_not_raised(honest: Honest, gate: Gate, error: BaseException | None = None) -> None:
+    """A turn that fails looks to its reader like one that is over."""
+    honest(gate, None)
+
+
+@in_kernel(Gate, "take_error", breaks=("failure_is_raised_once",))
+def failures_are_raised_again(honest: Honest, gate: Gate) -> BaseException | None:
+    """A failure is given to whoever asks, and again when the block is left."""
+    return gate._error
+
+
+@in_kernel(
+    Life, "_note_end_unasked", breaks=("failure_is_raised_once", "rooms_go_on_after_a_death")
+)
+def a_failure_closes_the_rooms(
+    honest: Honest, life: Life, end: End | None, error: BaseException | None
+) -> None:
+    """After a turn has failed no other may be entered."""
+    life.house.closing = error is not None
+    honest(life, end, error)
+
+
+@in_kernel(
+    Door,
+    "hand_over",
+    breaks=("failure_is_raised_once", "rooms_go_on_after_a_death", "garbage_is_bounded"),
+)
+def a_failed_turn_keeps_its_room(honest: Honest, door: Door) -> None:
+    """A turn that failed does not let the next one in."""
+    if not (isinstance(door.holder, Turn) and door.holder.ending is Ending.FAILED):
+        honest(door)
+
+
+@in_kernel(Life, "_note_end", breaks=("death_ends_a_stop",))
+def an_error_after_a_stop_is_raised(
+    honest: Honest, life: Life, end: End | None, error: BaseException | None
+) -> None:
+    """What follow raises is raised in the block also after a stop."""
+    if error is not None and life.since is not None:
+        life.gate.finish(error)
+    honest(life, end, error)
+
+
+@in_kernel(Life, "_note_end", breaks=("lost_connection_is_no_end",))
+def an_exception_is_an_end(
+    honest: Honest, life: Life, end: End | None, error: BaseException | None
+) -> None:
+    """A turn whose follow raises is gone."""
+    if end is None and life._remote is not None:
+        end, error = End(How.FAILED, detail=str(error)), None
+    honest(life, end, error)
+
+
+@in_kernel(Life, "_note_end", breaks=("lost_connection_is_no_end", "lost_turn_is_still_told"))
+def what_is_lost_is_gone(
+    honest: Honest, life: Life, end: End | None, error: BaseException | None
+) -> None:
+    """A turn whose connection is lost is gone with it."""
+    if isinstance(error, BackendLost) and not error.gone:
+        error = BackendLost(str(error), gone=True)
+    honest(life, end, error)
+
+
+@in_kernel(Life, "_conclude", breaks=("leftovers_are_swept",))
+def nobody_looks_for_leftovers(honest: Honest, life: Life) -> None:
+    """What a stopped turn leaves is not looked for."""
+    life._verdict = life._judge()
+    life._wrap_up()
+
+
+@in_kernel(Reaping, "run", breaks=("leftovers_are_swept",))
+async def leftovers_are_only_listed(honest: Honest, reaping: Reaping) -> None:
+    """What a stopped turn leaves is named and stays alive."""
+    reaping.sweep = False
+    await honest(reaping)
