@@ -6,7 +6,10 @@ import importlib
 
 import click
 
-_COMMANDS = {"bench": "turnstop.cli.bench.command:bench"}
+_COMMANDS = {
+    "bench": "turnstop.cli.bench.command:bench",
+    "probe": "turnstop.cli.probe.command:probe",
+}
 
 
 class _Lazy(click.Group):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from ._probe import Probe
 
-__all__ = ["Missing", "as_probes", "load"]
+__all__ = ["Missing", "as_probes", "import_module", "load"]
 
 
 class Missing(Exception):
@@ -24,20 +25,30 @@ def load(target: str) -> Any:
         AttributeError: the module has no such attribute.
     """
     module, _, attribute = target.partition(":")
+    found: Any = import_module(module)
+    for name in attribute.split("."):
+        found = getattr(found, name)
+    return found
+
+
+def import_module(name: str) -> ModuleType:
+    """Import a module.
+
+    Raises:
+        Missing: it needs a module of another package, that is not installed.
+        ImportError: it does not import.
+    """
     try:
-        found = importlib.import_module(module)
+        return importlib.import_module(name)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if package in ("", module.partition(".")[0]):
+        if package in ("", name.partition(".")[0]):
             raise
-        raise Missing(f"{module} needs {error.name}, which is not installed") from error
+        raise Missing(f"{name} needs {error.name}, which is not installed") from error
     except ImportError as error:
         if "pip install" not in str(error):
             raise
         raise Missing(str(error)) from error
-    for name in attribute.split(".") if attribute else ():
-        found = getattr(found, name)
-    return found
 
 
 def as_probes(found: Any) -> list[Callable[[], Probe]]:

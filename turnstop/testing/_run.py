@@ -115,10 +115,11 @@ def check_obligation(obligation: Obligation, make_probe: MakeProbe) -> Row:
         if text:
             break
     seconds = time.perf_counter() - began
-    return Row(obligation, *_judge(text, excuse), observe(stage), seconds)
+    return Row(obligation, *judge(text, excuse), observe(stage), seconds)
 
 
-def _judge(text: str, excuse: str) -> tuple[Outcome, str]:
+def judge(text: str, excuse: str) -> tuple[Outcome, str]:
+    """What comes of why it is not kept, and of why it need not be; empty where there is none."""
     if not excuse:
         return (Outcome.RED, text) if text else (Outcome.GREEN, "")
     if text:

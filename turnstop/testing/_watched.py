@@ -37,7 +37,7 @@ class WatchedBackend:
         work = Work(
             name=request.turn_id,
             text=str(request.content),
-            session=None if request.session is None else str(request.session),
+            session=None,
             asked_at=trio.current_time(),
         )
         first = not any(one.began_at is not None for one in self._works)
@@ -51,6 +51,8 @@ class WatchedBackend:
                 self._note_unfit(str(error) if told else f"start raised {_describe(error)}")
             raise
         work.began_at = trio.current_time()
+        session = remote.session
+        work.session = None if session is None else str(session)
         return _WatchedTurn(remote, work, self._note_unfit)
 
     def __getattr__(self, name: str) -> Any:
@@ -62,6 +64,7 @@ async def _awaited(started: Any) -> Any:
         raise NotABackend("start is no coroutine function: write `async def start(self, request)`")
     remote = await started
     lacks = [name for name in ("follow", "cancel") if not callable(getattr(remote, name, None))]
+    lacks += [] if hasattr(remote, "session") else ["session"]
     if lacks:
         raise NotABackend(
             f"start returned {remote!r}, which has no {' and no '.join(lacks)}: return a remote "

@@ -26,17 +26,18 @@ from ._factory import NotABackend, name_of, open_made
 from ._obligation import OBLIGATIONS, Obligation
 from ._probe import LEVERS, Probe, Work
 from ._report import Outcome, Report, Row
-from ._run import check_obligation, chosen, in_real_time, noting, observe
+from ._run import check_claims, check_obligation, chosen, in_real_time, judge, noting, observe
 from ._stage import Stage
 from ._watched import WatchedBackend
 
 __all__ = ["BARE_BUDGET", "NotABackend", "bare_probe", "probe_factory"]
 
-BARE_BUDGET = StopBudget(cancel_within=1.0, kill_within=0.5)
+BARE_BUDGET = StopBudget(cancel_within=0.8, kill_within=0.4)
 """The bound of each stop, where nothing else is asked for."""
 
 _BASIC = "stop_ends_the_work"
-_WAITED_FOR = 0.7
+_WAITED_FOR = 0.4
+_NO_SESSION = "it keeps no conversation: the session of its turns is None"
 
 
 class _BareProbe(Probe):
@@ -118,19 +119,24 @@ class _Together:
         probe.note_unfit, probe.suffix = self._note_unfit, suffix
         stage, began = Stage(probe, suffix), time.perf_counter()
         reasons: list[str] = []
-        with self._waiting[one.name] as scope, noting(reasons):
+        with noting(reasons), self._waiting[one.name] as scope:
             await in_real_time(one, stage)
         if scope.cancelled_caught:
             text = "not waited for, since the work does not end when it is stopped"
             row = Row(one, Outcome.NOT_RUN, text)
         else:
-            outcome = Outcome.RED if reasons else Outcome.GREEN
-            seconds = time.perf_counter() - began
-            row = Row(one, outcome, "".join(reasons), observe(stage), seconds)
+            verdict = judge("".join(reasons), self._excuse(one, probe))
+            row = Row(one, *verdict, observe(stage), time.perf_counter() - began)
         del self._waiting[one.name]
-        self._take(row)
+        self.take(row)
 
-    def _take(self, row: Row) -> None:
+    def _excuse(self, one: Obligation, probe: Probe) -> str:
+        unable = dict(probe.unable)
+        if all(work.session is None for work in probe.works):
+            unable.setdefault("session", _NO_SESSION)
+        return "; ".join(unable[need] for need in one.needs if need in unable)
+
+    def take(self, row: Row) -> None:
         self.rows.append(row)
         self.told(row)
         # Every other stop would wait for its bound too, and tell nothing new.
@@ -150,6 +156,7 @@ async def probe_factory(
     told: Callable[[Row], object] = lambda row: None,
     budget: StopBudget = BARE_BUDGET,
     prompt: str = "",
+    unable: Mapping[str, str] | None = None,
     opened: Callable[[], object] = lambda: None,
 ) -> Report:
     """Check what needs no lever, all at once over one backend, as many rooms do.
@@ -163,11 +170,12 @@ async def probe_factory(
         told: called with each row as it is known.
         budget: the bound of each stop.
         prompt: what each turn asks for.
+        unable: as `Probe.unable`.
         opened: called when the backend is open.
 
     Raises:
         NotABackend: it cannot be checked; the text says why, and what to do.
-        ValueError: there is no such obligation.
+        ValueError: there is no such obligation, or nothing like that could be excused.
 
     **Cancellation:** the turns are stopped, and the backend is closed.
     """
@@ -175,13 +183,14 @@ async def probe_factory(
     name = name_of(factory)
     async with open_made(factory) as backend:
         opened()
-        make_probe = partial(bare_probe, backend, budget=budget, prompt=prompt)
+        make_probe = partial(bare_probe, backend, budget=budget, prompt=prompt, unable=unable)
+        check_claims(make_probe())
         together = _Together(make_probe, told)
         levers = [one for one in found if any(need in LEVERS for need in one.needs)]
-        for one in levers:
-            together._take(check_obligation(one, make_probe))
         await together.check(one for one in found if one not in levers)
         if together.unfit:
             raise NotABackend(f"{name}: {together.unfit}")
+    for one in levers:
+        together.take(check_obligation(one, make_probe))
     order = list(OBLIGATIONS)
     return Report(name, sorted(together.rows, key=lambda row: order.index(row.obligation.name)))

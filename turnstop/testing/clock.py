@@ -6,15 +6,18 @@ import ctypes
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, TypeVar, TypeVarTuple, cast
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, cast
 
 import attrs
 import trio
 from trio.lowlevel import Task
-from trio.testing import MockClock, active_thread_count
 
 from ._tree import all_tasks, describe
 from ._watchdog import watchdog
+
+# It imports all of pytest, for which who checks in real time need not wait.
+if TYPE_CHECKING:
+    from trio.testing import MockClock
 
 __all__ = ["Stalled", "run_in_virtual_time"]
 
@@ -74,6 +77,8 @@ def run_in_virtual_time(
     """
     if not (0 <= start < math.inf and within > 0):
         raise ValueError(f"start={start} must be finite and >= 0, within={within} more than 0")
+    from trio.testing import MockClock
+
     clock = MockClock(autojump_threshold=0)
     clock.jump(start)
     watch = _Watch(clock)
@@ -180,6 +185,8 @@ class _Watch(trio.abc.Instrument):
 
 
 def _nothing_ahead() -> bool:
+    from trio.testing import active_thread_count
+
     found = trio.lowlevel.current_statistics()
     if found.tasks_runnable or found.run_sync_soon_queue_size:
         return False

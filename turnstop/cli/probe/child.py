@@ -1,0 +1,179 @@
+"""The process in which an adapter is probed: what it does wrong, it does here.
+
+stdout is taken away first: what is said to the command goes through a copy of it that only the
+`Wire` knows, and what the adapter prints goes into a file. When stdin is closed, the command wants
+no more, or is gone: then this process ends too, by itself or by force.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import IO, Any, NoReturn
+
+import trio
+
+from ... import StopBudget
+from ..._unwrap import open_private_nursery
+from ...testing import Probe, Row, probe_backend
+from ...testing._factory import NotABackend
+from ...testing._loading import Missing, as_probes
+from ...testing._run import chosen
+from ...testing.bare import probe_factory
+from .job import Job, Wire
+from .naming import Unnamed, find
+
+_BEAT = 0.5
+_MOMENT = 0.05
+_CLOSES_WITHIN = 2.0
+_SHOWN = 2000
+_WORKER = "Trio thread "
+
+
+def main() -> NoReturn:
+    """Probe what the one argument says."""
+    wire, printed = Wire(os.dup(1)), _take_output()
+    _end_with_the_command()
+    job = Job.from_argument(sys.argv[1])
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        bad = _work(job, wire)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    if bad:
+        wire.say("bad", text=bad)
+    sys.stdout.flush()
+    text = os.pread(printed.fileno(), _SHOWN, 0).decode(errors="replace")
+    wire.say("done", threads=list(_threads()), printed=text)
+    sys.exit(0)
+
+
+def _take_output() -> IO[bytes]:
+    printed = tempfile.TemporaryFile()  # noqa: SIM115  as long as the process
+    os.dup2(printed.fileno(), 1)
+    return printed
+
+
+def _end_with_the_command() -> None:
+    """Ctrl-C, or the death of the command, is told by the end of stdin."""
+    control = os.dup(0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    # Whoever started the command may have had it ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def wait() -> None:
+        os.read(control, 1)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(_CLOSES_WITHIN)
+        if os.getpgrp() == os.getpid():
+            os.killpg(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=wait, name="the command's end", daemon=True).start()
+
+
+def _threads() -> Iterator[str]:
+    """Threads that nobody waits for: those that keep a program from its end, and Trio's at work.
+
+    A library's own daemons are none of the adapter's business.
+    """
+    for thread in threading.enumerate():
+        if thread is threading.main_thread() or thread.name.startswith(_WORKER):
+            continue
+        if not thread.daemon or " from " in thread.name:
+            yield f"the thread {thread.name}"
+
+
+def _work(job: Job, wire: Wire) -> str:
+    """Probe it; return why it cannot be probed, empty where it can."""
+    try:
+        for target in job.targets:
+            wire.say("stage", name="import", of=target)
+            for found in as_probes(find(target)):
+                _probe(job, target, found, wire)
+    except (NotABackend, Missing, Unnamed) as error:
+        return str(error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return f"it {_describe(error)} while it was probed"
+    return ""
+
+
+def _describe(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    if isinstance(error, SystemExit):
+        return f"ended the interpreter (sys.exit({error.code!r}))"
+    return f"raised {type(error).__name__}: {error}"
+
+
+def _probe(job: Job, target: str, found: Any, wire: Wire) -> None:
+    is_probe = job.probes or (isinstance(found, type) and issubclass(found, Probe))
+    wire.say("stage", name="open", of=target)
+    names = [one.name for one in chosen(job.only)]
+    told = partial(_say_row, wire)
+    if not is_probe:
+        wire.say("probe", name=target, bare=True, obligations=names)
+        trio.run(partial(_probe_bare, job, found, wire, told))
+        return
+    if job.real:
+        trio.run(_open_once, found())
+    wire.say("probe", name=getattr(found, "name", "") or target, bare=False, obligations=names)
+    wire.say("stage", name="check", of=target)
+    probe_backend(found, only=job.only, told=told)
+
+
+def _say_row(wire: Wire, row: Row) -> None:
+    wire.say("row", row=row.to_json())
+
+
+async def _open_once(probe: Probe) -> None:
+    """Its errors are those of what is missing, and no broken promises."""
+    async with open_private_nursery() as probe.far_end:
+        try:
+            async with probe.open():
+                pass
+        except Exception as error:
+            raise NotABackend(f"it cannot be opened: {error}") from error
+        probe.far_end.cancel_scope.cancel()
+
+
+async def _probe_bare(job: Job, factory: Any, wire: Wire, told: Any) -> None:
+    async with open_private_nursery() as nursery:
+        before = set(_tasks())
+        nursery.start_soon(_beat, wire)
+        await probe_factory(
+            factory,
+            only=job.only,
+            told=told,
+            budget=StopBudget(cancel_within=job.cancel_within, kill_within=job.kill_within),
+            prompt=job.prompt,
+            unable=job.unable,
+            opened=partial(wire.say, "stage", name="check", of=job.adapter),
+        )
+        await trio.sleep(_MOMENT)
+        left = [f"the task {task.name}" for task in _tasks() if task not in before]
+        if left:
+            wire.say("left", names=left)
+        nursery.cancel_scope.cancel()
+
+
+def _tasks() -> Iterator[trio.lowlevel.Task]:
+    """The system tasks: what an adapter may start outside of every nursery."""
+    root = trio.lowlevel.current_root_task()
+    for nursery in root.child_nurseries if root else ():
+        yield from nursery.child_tasks
+
+
+async def _beat(wire: Wire) -> None:
+    """Say that not everything stands still."""
+    while True:
+        wire.say("beat")
+        await trio.sleep(_BEAT)

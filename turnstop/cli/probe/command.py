@@ -1,0 +1,197 @@
+"""The command line of `turnstop probe`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import IO
+
+import click
+import trio
+
+from ...testing import ABILITIES, OBLIGATIONS
+from ...testing._loading import Missing
+from ...testing.bare import BARE_BUDGET
+from ...testing.inventory import NoRemoteWork, check_needs, read_inventory
+from ..output import opened, writing
+from .hearing import Probing
+from .job import Job
+from .naming import near
+from .session import probe as probe_in_process
+from .show import Printer, list_obligations
+
+RED = 1
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+
+@click.command()
+@click.argument("adapters", nargs=-1, metavar="ADAPTER...")
+@click.option("--real", is_flag=True, help="Drive the real program instead of a recording one.")
+@click.option(
+    "--only", multiple=True, metavar="NAME", help="Check this obligation only; may be repeated."
+)
+@click.option("--list", "listing", is_flag=True, help="Print the obligations, and check nothing.")
+@click.option(
+    "--json",
+    "json_name",
+    is_flag=False,
+    flag_value="-",
+    help="Write the report as JSON; without FILE to stdout, and the rows to stderr.",
+    metavar="[FILE]",
+)
+@click.option(
+    "--cancel-within",
+    default=BARE_BUDGET.cancel_within,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="Of a factory's stop: seconds for the cancel.",
+)
+@click.option(
+    "--kill-within",
+    default=BARE_BUDGET.kill_within,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="Of a factory's stop: seconds for the forceful rung.",
+)
+@click.option("--prompt", default="", help="What a factory's turns ask for: it must take long.")
+@click.option(
+    "--unable",
+    multiple=True,
+    metavar="ABILITY=REASON",
+    help="What a factory's backend cannot do; may be repeated, and has to be true.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Tell what was seen of every turn.")
+def probe(
+    adapters: tuple[str, ...],
+    real: bool,
+    only: tuple[str, ...],
+    listing: bool,
+    json_name: str | None,
+    cancel_within: float,
+    kill_within: float,
+    prompt: str,
+    unable: tuple[str, ...],
+    verbose: bool,
+) -> None:
+    """Check, promise by promise, whether an adapter's stop is real.
+
+    ADAPTER is the name of an adapter, or module:factory, as Python would import it from here: what
+    gives a backend, or an async context manager of one, or a probe of your own.
+
+    Exit status: 0; 1 when a promise is not kept; 2 when something could not be probed, or did what
+    it must not.
+    """
+    if listing:
+        list_obligations(sys.stdout)
+        return
+    if not adapters:
+        raise click.UsageError(f"name an adapter ({', '.join(_names())}), or module:factory")
+    _check_only(only)
+    excuses = _excuses(unable)
+    json_file = None if json_name is None else opened(json_name)
+    jobs = []
+    for adapter in dict.fromkeys(adapters):
+        targets, probes = _targets(adapter, real)
+        jobs.append(
+            Job(
+                adapter=adapter,
+                targets=targets,
+                probes=probes,
+                only=only,
+                real=real,
+                cancel_within=cancel_within,
+                kill_within=kill_within,
+                prompt=prompt,
+                unable=excuses,
+            )
+        )
+    printer = Printer(sys.stderr if json_name == "-" else sys.stdout, verbose)
+    probings = _run(jobs, printer)
+    if json_file is not None:
+        with writing("--json"), json_file:
+            _write(probings, json_file)
+    sys.exit(_status(probings))
+
+
+def _check_only(names: Sequence[str]) -> None:
+    for name in names:
+        if name not in OBLIGATIONS:
+            close = near(name, list(OBLIGATIONS)) or "; --list has them all"
+            raise click.BadParameter(f"there is no obligation {name}{close}", param_hint="--only")
+
+
+def _excuses(words: Sequence[str]) -> dict[str, str]:
+    excuses = {}
+    for word in words:
+        ability, _, reason = word.partition("=")
+        if ability not in ABILITIES or not reason.strip():
+            known = ", ".join(ABILITIES)
+            text = f"{word}: say ABILITY=REASON, with one of {known}"
+            raise click.BadParameter(text, param_hint="--unable")
+        excuses[ability] = reason.strip()
+    return excuses
+
+
+def _names() -> list[str]:
+    return sorted(read_inventory().adapters)
+
+
+def _targets(adapter: str, real: bool) -> tuple[tuple[str, ...], bool]:
+    """What is to be imported, and whether that is known to be probes."""
+    module, colon, attribute = adapter.partition(":")
+    if not colon:
+        return _registered(adapter, real)
+    if real:
+        raise click.UsageError(f"--real is for adapters by name, and {adapter} is a factory")
+    if not module or not attribute or "/" in module or module.endswith(".py"):
+        text = f"{adapter}: name a factory as Python imports it: package.module:factory"
+        raise click.UsageError(text)
+    return (adapter,), False
+
+
+def _registered(name: str, real: bool) -> tuple[tuple[str, ...], bool]:
+    inventory = read_inventory()
+    if name not in inventory.adapters:
+        text = f"there is no adapter {name}: there are {', '.join(sorted(inventory.adapters))}"
+        raise click.UsageError(f"{text}; a factory of your own is named module:factory")
+    shown = inventory.shown.get(name)
+    if isinstance(shown, NoRemoteWork):
+        raise click.UsageError(f"{name} has no remote work that could be stopped: {shown.reason}")
+    if shown is None or (real and not shown.real):
+        if real:
+            raise click.UsageError(f"--real: {name} has no probe of a real program")
+        return (inventory.adapters[name],), False
+    try:
+        check_needs(name, shown, real=real)
+    except Missing as missing:
+        raise click.UsageError(str(missing)) from missing
+    return (shown.real if real else shown.probes), True
+
+
+def _run(jobs: Sequence[Job], printer: Printer) -> list[Probing]:
+    probings = []
+    try:
+        for job in jobs:
+            probings.append(trio.run(probe_in_process, job, printer))
+            printer.end(probings[-1])
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        sys.exit(INTERRUPTED)
+    return probings
+
+
+def _write(probings: Sequence[Probing], file: IO[str]) -> None:
+    from ..bench.run import own_versions
+
+    told = {"versions": own_versions(), "adapters": [one.to_json() for one in probings]}
+    file.write(json.dumps(told, indent=1) + "\n")
+    file.flush()
+
+
+def _status(probings: Sequence[Probing]) -> int:
+    verdicts = {one.verdict for one in probings}
+    if "bad input" in verdicts:
+        return BAD_INPUT
+    return RED if "red" in verdicts else 0

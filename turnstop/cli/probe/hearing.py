@@ -1,0 +1,183 @@
+"""What the command hears from a probing process, and what its silence or its end means."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import attrs
+import trio
+
+from ...testing import OBLIGATIONS, Outcome, Report, Row
+from .job import read_row
+
+__all__ = ["Audience", "Ears", "Limits", "Probing"]
+
+
+@attrs.frozen
+class Limits:
+    """How long the probing process may be silent, in seconds.
+
+    Attributes:
+        begin: until it runs.
+        load: while it imports a module, or calls a factory and opens what that makes.
+        row: until the next obligation is done.
+        beat: while everything in it seems to stand still, where it is known to tell of itself.
+    """
+
+    begin: float = 30.0
+    load: float = 10.0
+    row: float = 60.0
+    beat: float = 10.0
+
+
+@attrs.define
+class Probing:
+    """What came of probing one adapter.
+
+    Attributes:
+        adapter: what the user called it.
+        reports: one a probe; `names` has the obligations of each.
+        bad: why it could not be probed, or what it did that it must not; each one line.
+        printed: the beginning of what it printed to stdout.
+        wrote: the end of what it wrote to stderr.
+    """
+
+    adapter: str
+    reports: list[Report] = attrs.field(factory=list)
+    bad: list[str] = attrs.field(factory=list)
+    printed: str = ""
+    wrote: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """`green`, `red`, or `bad input`."""
+        if self.bad:
+            return "bad input"
+        return "red" if any(report.red for report in self.reports) else "green"
+
+    def to_json(self) -> dict[str, object]:
+        """As JSON values."""
+        return {
+            "adapter": self.adapter,
+            "verdict": self.verdict,
+            "bad": self.bad,
+            "printed": self.printed,
+            "reports": [report.to_json() for report in self.reports],
+        }
+
+
+class Audience(Protocol):
+    """Who is told what is heard, as it comes."""
+
+    def begin(self, name: str, bare: bool) -> None:
+        """A probe is checked from here on; bare: without one."""
+
+    def row(self, row: Row) -> None:
+        """One obligation is done."""
+
+
+@attrs.define(eq=False)
+class Ears:
+    """What was heard until now."""
+
+    probing: Probing
+    audience: Audience
+    limits: Limits
+    stage: str = "begin"
+    target: str = ""
+    bare: bool = False
+    beats: bool = False
+    over: bool = False
+    news_at: float = attrs.field(factory=trio.current_time)
+    beat_at: float = attrs.field(factory=trio.current_time)
+    waiting: list[str] = attrs.field(factory=list)
+    rows: list[Row] = attrs.field(factory=list)
+
+    def hear(self, message: dict[str, Any]) -> None:
+        """Take one message in."""
+        self.beat_at = trio.current_time()
+        what = message.pop("what")
+        if what == "beat":
+            self.beats = True
+        else:
+            self.news_at = self.beat_at
+            getattr(self, f"_hear_{what}")(**message)
+
+    def _hear_stage(self, name: str, of: str) -> None:
+        self.stage, self.target, self.beats = name, of, False
+
+    def _hear_probe(self, name: str, bare: bool, obligations: list[str]) -> None:
+        self.bare, self.waiting, self.rows = bare, obligations, []
+        self.probing.reports.append(Report(name, self.rows))
+        self.audience.begin(name, bare)
+
+    def _hear_row(self, row: dict[str, Any]) -> None:
+        self._take(read_row(row))
+
+    def _take(self, row: Row) -> None:
+        self.waiting.remove(row.obligation.name)
+        self.rows.append(row)
+        order = list(OBLIGATIONS)
+        self.rows.sort(key=lambda row: order.index(row.obligation.name))
+        self.audience.row(row)
+
+    def _hear_bad(self, text: str) -> None:
+        self.probing.bad.append(text)
+
+    def _hear_left(self, names: list[str]) -> None:
+        self.probing.bad += [f"{name} was left behind" for name in names]
+
+    def _hear_done(self, threads: list[str], printed: str) -> None:
+        self._hear_left(threads)
+        self.probing.printed = printed
+        self.over = True
+
+    # Silence.
+
+    @property
+    def patience(self) -> float:
+        """For how many seconds it may be silent now."""
+        if self.stage == "begin":
+            return self.limits.begin
+        return self.limits.row if self.stage == "check" and self.waiting else self.limits.load
+
+    @property
+    def deadline(self) -> float:
+        """When its silence is too long."""
+        silent = self.news_at + self.patience
+        return min(silent, self.beat_at + self.limits.beat) if self.beats else silent
+
+    def note_silence(self) -> None:
+        """It was silent for too long: say what that means."""
+        seconds = trio.current_time() - self.news_at
+        if self.stage == "check" and self.waiting:
+            self._give_up(seconds)
+            return
+        what = {
+            "import": f"importing {self.target.partition(':')[0]} does not come to an end",
+            "open": f"{self.target} does not come back with a backend",
+            "check": f"{self.target} does not close",
+        }.get(self.stage, "Python does not start")
+        self.probing.bad.append(f"{what}: it was ended after {seconds:.0f} s")
+
+    def _give_up(self, seconds: float) -> None:
+        """Whatever was under way hangs: a stop that hangs is none."""
+        text = (
+            f"it hangs, and was ended after {seconds:.0f} s: it blocks the thread of all turns, "
+            "or waits and cannot be cancelled"
+        )
+        for name in list(self.waiting):
+            one = OBLIGATIONS[name]
+            if self.bare or name == self.waiting[0]:
+                self._take(Row(one, Outcome.RED, text, seconds=seconds))
+        for name in list(self.waiting):
+            self._take(Row(OBLIGATIONS[name], Outcome.NOT_RUN, "another one hangs"))
+
+    def note_end(self, fate: str) -> None:
+        """It ended before it was done."""
+        if not self.over:
+            doing = {
+                "import": f"importing {self.target.partition(':')[0]}",
+                "open": self.target,
+            }.get(self.stage, f"{self.target}, while it was probed,")
+            self.probing.bad.append(f"{doing} ends the interpreter: {fate}")

@@ -1,0 +1,105 @@
+"""What a person reads: each promise in words, and what was seen where it is not kept."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Iterator
+from typing import TextIO
+
+import attrs
+import click
+
+from ...testing import OBLIGATIONS, Obligation, Outcome, Report, Row
+from .hearing import Probing
+
+__all__ = ["Printer", "list_obligations"]
+
+_STYLES: dict[Outcome, dict[str, object]] = {
+    Outcome.GREEN: {"fg": "green"},
+    Outcome.RED: {"fg": "red", "bold": True},
+    Outcome.EXCUSED: {"fg": "yellow"},
+    Outcome.NOT_RUN: {"dim": True},
+}
+_INDENT = " " * 11
+
+
+@attrs.define
+class Printer:
+    """Prints rows as they come.
+
+    Attributes:
+        file: where to.
+        verbose: what was seen is told of every promise, and not of the broken ones only.
+    """
+
+    file: TextIO
+    verbose: bool = False
+
+    def begin(self, name: str, bare: bool) -> None:
+        """Say what is probed."""
+        how = " (no probe: what needs no lever, by the adapter's own word)" if bare else ""
+        self._say(click.style(name, bold=True) + how)
+
+    def row(self, row: Row) -> None:
+        """Tell of one promise."""
+        word = click.style(f"{row.outcome.value:8}", **_STYLES[row.outcome])  # type: ignore[arg-type]
+        self._say(f"  {word} {self._wrap(row.obligation.says)}")
+        for line in self._details(row):
+            self._say(_INDENT + click.style(self._wrap(line), dim=row.outcome is not Outcome.RED))
+
+    def _details(self, row: Row) -> Iterator[str]:
+        if row.outcome is not Outcome.NOT_RUN or self.verbose:
+            yield from row.text.splitlines()
+        if row.outcome is Outcome.RED or self.verbose:
+            for one in row.observed:
+                yield f"{one.turn_id}: {one.timeline()}"
+                yield from (f"  error: {text}" for text in one.errors)
+                yield from (f"  alive: {text}" for text in one.survivors)
+            yield f"({row.obligation.name}, {row.seconds:.2f} s)"
+
+    def end(self, probing: Probing) -> None:
+        """Sum up one adapter, its bad sides on stderr."""
+        for report in probing.reports:
+            if report.rows:
+                self._say(_sum(report))
+        if probing.printed:
+            line = probing.printed.strip().partition("\n")[0]
+            text = f"note: it prints to stdout, which is the application's: {line[:80]!r}"
+            click.echo(f"{probing.adapter}: {text}", err=True)
+        for text in probing.bad:
+            click.echo(f"{click.style('Error', fg='red')}: {probing.adapter}: {text}", err=True)
+        if probing.wrote and (probing.bad or self.verbose):
+            click.echo("it wrote to stderr:", err=True)
+            click.echo(textwrap.indent(probing.wrote, "  "), err=True)
+
+    def _wrap(self, text: str) -> str:
+        if not self.file.isatty():
+            return text
+        width = max(40, shutil.get_terminal_size().columns - len(_INDENT))
+        return f"\n{_INDENT}".join(textwrap.wrap(text, width) or [""])
+
+    def _say(self, text: str) -> None:
+        click.echo(text, file=self.file)
+
+
+def _sum(report: Report) -> str:
+    counts = []
+    for outcome in (Outcome.RED, Outcome.GREEN, Outcome.EXCUSED, Outcome.NOT_RUN):
+        if number := len(list(report.of(outcome))):
+            style = _STYLES[outcome]
+            counts.append(click.style(f"{number} {outcome.value}", **style))  # type: ignore[arg-type]
+    text = f"{click.style(report.probe, bold=True)}: {', '.join(counts)}"
+    levers = any(row.text.startswith("takes the lever") for row in report.of(Outcome.NOT_RUN))
+    return f"{text}; levers come with a probe, see turnstop.testing.Probe" if levers else text
+
+
+def list_obligations(file: TextIO) -> None:
+    """Print every obligation with what it needs."""
+    for one in OBLIGATIONS.values():
+        click.echo(f"{click.style(one.name, bold=True)}{_needs(one)}", file=file)
+        click.echo(f"    {one.says}", file=file)
+
+
+def _needs(one: Obligation) -> str:
+    return f"  needs {', '.join(one.needs)}" if one.needs else ""
