@@ -134,9 +134,9 @@ class Restarting(Generic[T]):
         except BackendError as error:
             self._last = life.error = error
         finally:
-            self._life = None
             life.ready.set()
             life.over.set()
+            self._life = None
 
 
 @asynccontextmanager
