@@ -12,8 +12,23 @@ is printed can be put into a regression test. The same from a shell:
 """
 
 from ._draw import draw
+from ._many import ScheduleBroken, check_schedules
 from ._play import Played, play, replay
 from ._schedule import BODIES, CLOSINGS, Schedule, Step
+from ._shrink import shrink
 from ._world import Fault
 
-__all__ = ["BODIES", "CLOSINGS", "Fault", "Played", "Schedule", "Step", "draw", "play", "replay"]
+__all__ = [
+    "BODIES",
+    "CLOSINGS",
+    "Fault",
+    "Played",
+    "Schedule",
+    "ScheduleBroken",
+    "Step",
+    "check_schedules",
+    "draw",
+    "play",
+    "replay",
+    "shrink",
+]

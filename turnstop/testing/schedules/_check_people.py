@@ -46,7 +46,7 @@ def check_body(v: Seen) -> Found:
         return
     due = min(v.asked_at, p.stopped_at)
     if v.s.ending is Ending.FAILED and v.undisturbed:
-        due = min(due, v.ordered("fail"))
+        due = min(due, max(v.ordered("fail"), v.revealed_at))
     if due < NEVER and p.body_left_at > max(due, p.entered_at) + v.tolerance:
         yield "body", f"its body went on until {p.body_left_at}"
 

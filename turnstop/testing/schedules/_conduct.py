@@ -179,7 +179,9 @@ class Conductor:
         work = None if person is None else self.world.work_of(person)
         if person is None or work is None or not has_lever(self.world.probe, step.what):
             return
-        if work.runs is (step.what == "say_end_again"):
+        again = step.what == "say_end_again"
+        # An end that was told to nobody cannot be told again.
+        if work.runs is again or (again and self.world.disturbed_at < NEVER):
             return
         lever = getattr(self.world.probe, step.what)
         self.world.say("far end", f"{step.what} of {step.who}")
@@ -189,7 +191,7 @@ class Conductor:
         before, told = self._alive(), bool(work.told_at)
         began = trio.current_time()
         await self._bounded(f"{step.what} of {step.who}", functools.partial(lever, work))
-        if step.what == "leave":
+        if step.what == "leave" and person.turn.settlement is None:
             person.left_behind |= self._alive() - before
         elif step.what in ("finish", "fail"):
             self._note_ordered(person, work, step.what, told, began)

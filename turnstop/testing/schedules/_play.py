@@ -11,15 +11,15 @@ import trio
 from ..._records import Settlement
 from ..._rooms import open_rooms
 from ..._unwrap import open_private_nursery
+from .._determinism import deterministic
 from .._probe import has_lever
 from .._run import MakeProbe
 from ..clock import Stalled, run_in_virtual_time
 from ._checks import check_all
 from ._conduct import Conductor
-from .._determinism import deterministic
 from ._draw import draw
 from ._schedule import Schedule
-from ._world import NEVER, Boom, Fault, Person, World
+from ._world import NEVER, Boom, Fault, World
 
 __all__ = ["Played", "play", "replay"]
 
@@ -143,7 +143,9 @@ async def _open_rooms(world: World) -> AsyncGenerator[None, None]:
     probe = world.probe
     try:
         async with probe.open() as backend:
-            async with open_rooms(backend, budget=probe.budget, observers=[observe]) as world._rooms:
+            async with open_rooms(
+                backend, budget=probe.budget, observers=[observe]
+            ) as world._rooms:
                 yield
     finally:
         if world._rooms is not None:
@@ -165,7 +167,7 @@ async def _conduct(conductor: Conductor) -> None:
     await conductor.run()
     world = conductor.world
     with trio.move_on_after(_patience(world)):
-        while any(person.here for person in world.people.values()):
+        while any(person.here for person in world.people.values()):  # noqa: ASYNC110  nobody tells
             await trio.sleep(0.05)
     for person in world.people.values():
         if person.here:

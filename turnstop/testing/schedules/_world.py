@@ -1,4 +1,4 @@
-"""What is known of a play: who took which turn, what the far end was told to do, what was broken."""
+"""What is known of a play: who took which turn, what the far end was told, what was broken."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import attrs
 import trio
 
-from ..._records import Settlement, StopVerdict
 from ..._receipt import StopReceipt
+from ..._records import Settlement, StopVerdict
 from ..._rooms import Rooms
 from ..._turn import Turn
 from ...events import Ask
@@ -141,7 +141,7 @@ class World:
     @property
     def prompt(self) -> float:
         """See above."""
-        return 0.05 if self.probe.clock == "virtual" else 1.0
+        return 0.1 if self.probe.clock == "virtual" else 1.0
 
     def next_order(self) -> int:
         """A number that grows: tells the order of what happens in one instant."""
@@ -178,13 +178,15 @@ class World:
 
     def revealed_at(self, work: Work) -> float:
         """When the start of this work was answered; NEVER where the answer is kept back."""
-        held = self.used("hold_starts", by=work.asked_at)
-        if held == NEVER:
-            return work.asked_at
+        held = False
         for time, name, _ in self.levers:
-            if name == "release_starts" and time >= held:
-                return max(time, work.asked_at)
-        return NEVER
+            if name == "hold_starts" and time <= work.asked_at:
+                held = True
+            elif name == "release_starts" and held:
+                if time >= work.asked_at:
+                    return time
+                held = False
+        return NEVER if held else work.asked_at
 
     def note_receipt(self, receipt: StopReceipt, what: str) -> None:
         """A stop has been asked for."""
