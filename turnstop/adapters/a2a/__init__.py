@@ -62,6 +62,8 @@ class _A2A:
     async def start(self, request: Request[A2AContent]) -> RemoteTurn:
         turn = A2ATurn(self._wire, _message(request), self._poll_every)
         self._reading.start(turn.reader, turn.read, name=f"a2a turn {request.turn_id}")
+        if not self._wire.streams:
+            self._reading.start(Reader(), turn.look_out, name=f"a2a look-out {request.turn_id}")
         try:
             await turn.reveal()
         except trio.Cancelled:
@@ -115,7 +117,8 @@ async def open_a2a(
         connect_timeout: seconds to connect.
         read_gap: seconds that an answer, or a stream's next byte, may take. An agent that neither
             streams nor answers before its end is looked up, after this, by its task.
-        poll_every: seconds between two looks at a task of an agent that does not stream.
+        poll_every: seconds between two looks at a task of an agent that does not stream, and, as
+            long as it has not answered, between two looks whether it shows the task already.
         transport: how requests are made, for a client certificate or a proxy of your own.
 
     Yields:

@@ -39,6 +39,7 @@ class Account:
     context_id: str
     task_id: str | None
     heard: int = 0
+    _sure: bool = False
     _state: int = pb.TASK_STATE_UNSPECIFIED
     _mark: tuple[int, str, str] | None = None
     _detail: str = ""
@@ -70,6 +71,8 @@ class Account:
     def hear(self, event: pb.StreamResponse) -> None:
         """Take in an event of a stream."""
         kind = event.WhichOneof("payload")
+        if self._is_anothers(_task_of(event)):
+            return
         if kind == "task":
             self.hear_task(event.task)
         elif kind == "message":
@@ -88,6 +91,7 @@ class Account:
     def hear_task(self, task: pb.Task) -> None:
         """Take in the task as a whole: of its artifacts, what was not said before."""
         self._know(task.id, task.context_id)
+        self._sure = True
         for artifact in task.artifacts:
             text = text_of(artifact.parts)
             known = self._said.get(artifact.artifact_id, 0)
@@ -121,14 +125,28 @@ class Account:
             name = pb.TaskState.Name(status.state).removeprefix("TASK_STATE_").lower()
             self.post(Other(name, raw=status))
 
+    def _is_anothers(self, task_id: str) -> bool:
+        # The first event says which task it is, also where another was to be continued. Of one
+        # that came as a whole there is no doubt: then another's last words end nothing here.
+        if not (self.heard and self.task_id) or task_id in ("", self.task_id):
+            return False
+        if self._sure:
+            return True
+        raise BackendMisbehaved(
+            f"the agent told of task {task_id} in the stream of task {self.task_id}"
+        )
+
     def _know(self, task_id: str, context_id: str) -> None:
-        # The first event says which task it is, also where another was to be continued.
-        if self.heard and self.task_id and task_id not in ("", self.task_id):
-            raise BackendMisbehaved(
-                f"the agent told of task {task_id} in the stream of task {self.task_id}"
-            )
         self.task_id = task_id or self.task_id
         self.context_id = context_id or self.context_id
+
+
+def _task_of(event: pb.StreamResponse) -> str:
+    kind = event.WhichOneof("payload")
+    if kind == "task":
+        return event.task.id
+    said = getattr(event, kind) if kind in ("status_update", "artifact_update") else None
+    return said.task_id if said is not None else ""
 
 
 def _mark(status: pb.TaskStatus) -> tuple[int, str, str]:

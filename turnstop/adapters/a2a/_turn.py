@@ -17,12 +17,10 @@ from ...transports.reading import Reader
 from ._account import Account
 from ._wire import (
     INVALID_RESPONSE,
-    METHOD_NOT_FOUND,
     NOT_CANCELABLE,
     NOT_FOUND,
     REFUSALS,
     TASK_IS_OVER,
-    UNSUPPORTED,
     AgentError,
     Wire,
 )
@@ -79,6 +77,21 @@ class A2ATurn:
         if self._refusal is not None:
             raise self._refusal
 
+    async def look_out(self) -> None:
+        """Find the task of an agent that may answer at its end only: then it can be cancelled."""
+        pause = _FIRST_PAUSE
+        while not self._revealed.is_set():
+            await trio.sleep(pause)
+            pause = min(pause * 1.5, self._poll_every)
+            try:
+                found = await self._look_up()
+            except AgentError:
+                return
+            except BackendError:
+                continue
+            if found is not None:
+                self._revealed.set()
+
     async def undo(self) -> None:
         """End what begins after nobody waits for it any more."""
         await self._revealed.wait()
@@ -111,8 +124,7 @@ class A2ATurn:
     async def _tell(self, sent: Callable[[], None]) -> bool:
         """Whether the agent has taken the cancel; False: it cannot be told yet."""
         try:
-            task_id = self._account.task_id or await self._look_up()
-            if task_id is None:
+            if (task_id := self._account.task_id) is None:
                 return False
             task = await self._wire.cancel(task_id, sent)
         except AgentError as error:
@@ -132,14 +144,15 @@ class A2ATurn:
         return True
 
     async def _look_up(self) -> str | None:
-        try:
-            found = await self._wire.find(self._account.context_id, self._message.message_id)
-        except AgentError as error:
-            if error.code not in (METHOD_NOT_FOUND, UNSUPPORTED):
-                raise
-            return None
+        found = await self._wire.find(self._account.context_id, self._message.message_id)
         self._account.task_id = self._account.task_id or found
         return found
+
+    async def _arrived(self) -> bool:
+        try:
+            return await self._look_up() is not None
+        except (AgentError, BackendError):
+            return False
 
     async def read(self) -> None:
         """The reader's task: to the end, which it posts."""
@@ -202,7 +215,7 @@ class A2ATurn:
             said = await self._begin(self._send_polling)
         except BackendLost:
             # What was sent may be at work: an agent that answers at the end only may still say so.
-            if await self._look_up() is None:
+            if not (self._revealed.is_set() or await self._arrived()):
                 raise
             said = None
         if said is not None:
@@ -248,7 +261,7 @@ class A2ATurn:
 
     async def _send_polling(self) -> str | None:
         request = pb.SendMessageRequest(message=self._message)
-        answer = await self._wire.send(request, self._revealed.set)
+        answer = await self._wire.send(request)
         if isinstance(answer, str):
             return answer
         self._account.hear_task(answer)

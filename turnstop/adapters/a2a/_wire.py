@@ -67,7 +67,7 @@ class Wire:
     _client: Client
     _leaving: dict[str, Callable[[], None]]
 
-    async def send(self, request: pb.SendMessageRequest, left: Callable[[], None]) -> pb.Task | str:
+    async def send(self, request: pb.SendMessageRequest) -> pb.Task | str:
         """Send a message and return the task, or what the agent said instead of one."""
 
         async def call(context: ClientCallContext) -> pb.Task | str:
@@ -76,7 +76,7 @@ class Wire:
                 answer = event.task if event.HasField("task") else text_of(event.message.parts)
             return answer
 
-        return await self._calling(call, left)
+        return await self._calling(call)
 
     async def get(self, task_id: str) -> pb.Task:
         """What the task is now."""

@@ -88,10 +88,6 @@ class _Levers(Probe):
         """Say CANCELED at once, and have the executor clean up for some time."""
         self.agent.ends_after = seconds
 
-    async def say(self, work: Work, text: str) -> None:
-        """Say an artifact."""
-        self.agent.say(work, text)
-
     async def finish(self, work: Work) -> None:
         """Say COMPLETED, and end."""
         self.agent.end(work, "COMPLETED")
@@ -120,6 +116,10 @@ class A2AProbe(_Levers):
     kind = "streaming"
     unable = _NOT_HERE
 
+    async def say(self, work: Work, text: str) -> None:
+        """Say an artifact."""
+        self.agent.say(work, text)
+
     async def say_end_again(self, work: Work) -> None:
         """Say the last state again, in the stream that its conversation has now."""
         self.agent.say_end_again(work)
@@ -132,10 +132,18 @@ class A2APollingProbe(_Levers):
     kind = "polling"
     unable = {**_NOT_HERE, **_CLAIMS}
 
+    async def say(self, work: Work, text: str) -> None:
+        """Add an artifact to the task."""
+        self.agent.say(work, text)
+
 
 class A2APlainProbe(_Levers):
     """`open_a2a` of an agent that answers a message when its work is over."""
 
     name = "a2a-plain"
     kind = "plain"
-    unable = {**_NOT_HERE, **_CLAIMS}
+    unable = {
+        **_NOT_HERE,
+        **_CLAIMS,
+        "say": "what an agent says that answers when its work is over is heard only then",
+    }
