@@ -73,7 +73,7 @@ async def stop_is_told_at_once(stage: Stage) -> None:
         await stage.left(actor)
 
 
-@obligation("hold_starts", "early_stop")
+@obligation("hold_starts", "early_stop", "end_seen")
 async def early_stop_reaches_the_work(stage: Stage) -> None:
     """A stop before the far end has answered the start is told as soon as it has."""
     async with stage.open():

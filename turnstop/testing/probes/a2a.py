@@ -126,11 +126,11 @@ class A2AProbe(_Levers):
 
 
 class A2APollingProbe(_Levers):
-    """`open_a2a` of an agent that answers a message at once, and is then asked what became of it."""
+    """`open_a2a` of an agent that answers a message at once, and is then asked about its task."""
 
     name = "a2a-polling"
     kind = "polling"
-    unable = {**_NOT_HERE, **_CLAIMS}
+    unable: ClassVar = {**_NOT_HERE, **_CLAIMS}
 
     async def say(self, work: Work, text: str) -> None:
         """Add an artifact to the task."""
@@ -142,7 +142,7 @@ class A2APlainProbe(_Levers):
 
     name = "a2a-plain"
     kind = "plain"
-    unable = {
+    unable: ClassVar = {
         **_NOT_HERE,
         **_CLAIMS,
         "say": "what an agent says that answers when its work is over is heard only then",
