@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import trio
+
 from ..._ending import Ending, Proof
 from .._obligation import obligation
 from .._stage import Actor, Stage, read
@@ -96,11 +98,20 @@ async def lost_turn_is_still_told(stage: Stage) -> None:
     async with stage.open():
         actor, work = await stage.begin()
         await stage.probe.cut()
-        settlement = await stage.left(actor)
-        stage.expect(actor.error is not None, "the connection was lost, and the reader not told")
-        stage.expect(
-            settlement.ending is Ending.FAILED, f"it was lost, and is {settlement.ending.value}"
-        )
+        await trio.sleep(stage.moment)
+        if actor.turn.settlement is None:
+            # The adapter has another connection, and takes the turn up again.
+            if stage.can("say"):
+                await stage.probe.say(work, "still here")
+                await stage.until(lambda: actor.heard, "the reader is told, or hears the work")
+            actor.turn.stop()
+            settlement = await stage.left(actor)
+        else:
+            settlement = await stage.left(actor)
+            stage.expect(actor.error, "the connection was lost, and the reader not told")
+            stage.expect(
+                settlement.ending is Ending.FAILED, f"it was lost, and is {settlement.ending.value}"
+            )
         stage.expect(len(work.told_at) == 1, f"the far end was told {len(work.told_at)} times")
         expect_no_lie(stage, actor, work)
         later = await stage.asked(stage.enter("kitchen", "second"))
