@@ -21,20 +21,20 @@ from turnstop.events import Ask, Text
 from .backend import Act, Recorder, ending, hang, occupy
 
 KERNEL = Path(turnstop.__file__).parent
-FILES = {
-    str(KERNEL / f"{name}.py")
-    for name in (
-        "_turn",
-        "_life",
-        "_house",
-        "_rooms",
-        "_gate",
-        "_watch",
-        "_workers",
-        "_admission",
-        "_calls",
-    )
-}
+MODULES = (
+    "_turn",
+    "_life",
+    "_account",
+    "_house",
+    "_rooms",
+    "_gate",
+    "_watch",
+    "_workers",
+    "_admission",
+    "_calls",
+    "_receipt",
+)
+FILES = {str(KERNEL / f"{name}.py") for name in MODULES}
 Line = tuple[CodeType, int]
 
 
@@ -170,19 +170,6 @@ def strike(scene: Scene, code: CodeType, line: int) -> tuple[bool, BaseException
     finally:
         sys.settrace(None)
     return hit, caught
-
-
-MODULES = (
-    "_turn",
-    "_life",
-    "_house",
-    "_rooms",
-    "_gate",
-    "_watch",
-    "_workers",
-    "_admission",
-    "_calls",
-)
 
 
 @pytest.mark.parametrize("module", MODULES)
