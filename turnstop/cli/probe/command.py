@@ -26,6 +26,12 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 
 
+class BadInput(click.ClickException):
+    """What was named cannot be probed; the text is one line that says what to do."""
+
+    exit_code = BAD_INPUT
+
+
 @click.command()
 @click.argument("adapters", nargs=-1, metavar="ADAPTER...")
 @click.option("--real", is_flag=True, help="Drive the real program instead of a recording one.")
@@ -87,7 +93,7 @@ def probe(
         list_obligations(sys.stdout)
         return
     if not adapters:
-        raise click.UsageError(f"name an adapter ({', '.join(_names())}), or module:factory")
+        raise BadInput(f"name an adapter ({', '.join(_names())}), or module:factory")
     _check_only(only)
     excuses = _excuses(unable)
     json_file = None if json_name is None else opened(json_name)
@@ -119,7 +125,7 @@ def _check_only(names: Sequence[str]) -> None:
     for name in names:
         if name not in OBLIGATIONS:
             close = near(name, list(OBLIGATIONS)) or "; --list has them all"
-            raise click.BadParameter(f"there is no obligation {name}{close}", param_hint="--only")
+            raise BadInput(f"--only: there is no obligation {name}{close}")
 
 
 def _excuses(words: Sequence[str]) -> dict[str, str]:
@@ -128,8 +134,7 @@ def _excuses(words: Sequence[str]) -> dict[str, str]:
         ability, _, reason = word.partition("=")
         if ability not in ABILITIES or not reason.strip():
             known = ", ".join(ABILITIES)
-            text = f"{word}: say ABILITY=REASON, with one of {known}"
-            raise click.BadParameter(text, param_hint="--unable")
+            raise BadInput(f"--unable {word}: say ABILITY=REASON, with one of {known}")
         excuses[ability] = reason.strip()
     return excuses
 
@@ -144,10 +149,10 @@ def _targets(adapter: str, real: bool) -> tuple[tuple[str, ...], bool]:
     if not colon:
         return _registered(adapter, real)
     if real:
-        raise click.UsageError(f"--real is for adapters by name, and {adapter} is a factory")
+        raise BadInput(f"--real is for adapters by name, and {adapter} is a factory")
     if not module or not attribute or "/" in module or module.endswith(".py"):
         text = f"{adapter}: name a factory as Python imports it: package.module:factory"
-        raise click.UsageError(text)
+        raise BadInput(text)
     return (adapter,), False
 
 
@@ -155,18 +160,18 @@ def _registered(name: str, real: bool) -> tuple[tuple[str, ...], bool]:
     inventory = read_inventory()
     if name not in inventory.adapters:
         text = f"there is no adapter {name}: there are {', '.join(sorted(inventory.adapters))}"
-        raise click.UsageError(f"{text}; a factory of your own is named module:factory")
+        raise BadInput(f"{text}; a factory of your own is named module:factory")
     shown = inventory.shown.get(name)
     if isinstance(shown, NoRemoteWork):
-        raise click.UsageError(f"{name} has no remote work that could be stopped: {shown.reason}")
+        raise BadInput(f"{name} has no remote work that could be stopped: {shown.reason}")
     if shown is None or (real and not shown.real):
         if real:
-            raise click.UsageError(f"--real: {name} has no probe of a real program")
+            raise BadInput(f"--real: {name} has no probe of a real program")
         return (inventory.adapters[name],), False
     try:
         check_needs(name, shown, real=real)
     except Missing as missing:
-        raise click.UsageError(str(missing)) from missing
+        raise BadInput(str(missing)) from missing
     return (shown.real if real else shown.probes), True
 
 

@@ -21,12 +21,14 @@ class Limits:
         begin: until it runs.
         load: while it imports a module, or calls a factory and opens what that makes.
         row: until the next obligation is done.
+        bare_row: the same where there is no probe, and all are under way at once.
         beat: while everything in it seems to stand still, where it is known to tell of itself.
     """
 
     begin: float = 30.0
     load: float = 10.0
     row: float = 60.0
+    bare_row: float = 30.0
     beat: float = 10.0
 
 
@@ -139,7 +141,9 @@ class Ears:
         """For how many seconds it may be silent now."""
         if self.stage == "begin":
             return self.limits.begin
-        return self.limits.row if self.stage == "check" and self.waiting else self.limits.load
+        if self.stage == "check" and self.waiting:
+            return self.limits.bare_row if self.bare else self.limits.row
+        return self.limits.load
 
     @property
     def deadline(self) -> float:
@@ -161,17 +165,15 @@ class Ears:
         self.probing.bad.append(f"{what}: it was ended after {seconds:.0f} s")
 
     def _give_up(self, seconds: float) -> None:
-        """Whatever was under way hangs: a stop that hangs is none."""
+        """Something under way hangs: a stop that hangs is none."""
+        first, *others = self.waiting
         text = (
             f"it hangs, and was ended after {seconds:.0f} s: it blocks the thread of all turns, "
             "or waits and cannot be cancelled"
         )
-        for name in list(self.waiting):
-            one = OBLIGATIONS[name]
-            if self.bare or name == self.waiting[0]:
-                self._take(Row(one, Outcome.RED, text, seconds=seconds))
-        for name in list(self.waiting):
-            self._take(Row(OBLIGATIONS[name], Outcome.NOT_RUN, "another one hangs"))
+        self._take(Row(OBLIGATIONS[first], Outcome.RED, text, seconds=seconds))
+        for name in others:
+            self._take(Row(OBLIGATIONS[name], Outcome.NOT_RUN, "not done: the adapter hangs"))
 
     def note_end(self, fate: str) -> None:
         """It ended before it was done."""

@@ -35,14 +35,18 @@ class Printer:
 
     file: TextIO
     verbose: bool = False
+    _heading: str = attrs.field(default="", init=False)
 
     def begin(self, name: str, bare: bool) -> None:
-        """Say what is probed."""
+        """Say what is probed, once there is something to tell of it."""
         how = " (no probe: what needs no lever, by the adapter's own word)" if bare else ""
-        self._say(click.style(name, bold=True) + how)
+        self._heading = click.style(name, bold=True) + how
 
     def row(self, row: Row) -> None:
         """Tell of one promise."""
+        if self._heading:
+            self._say(self._heading)
+            self._heading = ""
         word = click.style(f"{row.outcome.value:8}", **_STYLES[row.outcome])  # type: ignore[arg-type]
         self._say(f"  {word} {self._wrap(row.obligation.says)}")
         for line in self._details(row):
