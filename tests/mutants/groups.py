@@ -72,12 +72,13 @@ def make_mutants(modules: Iterable[str]) -> list[Mutant]:
     ]
 
 
-def tests_of(module: str) -> list[str]:
-    """The files that a mutant of the module is run against, its own first."""
+def tests_of(module: str) -> list[list[str]]:
+    """The files that a mutant of the module is run against: its own, and then the others."""
     own = f"test_{module.rpartition('.')[2].strip('_')}.py"
     folders = (ROOT / folder for folder in TESTS[GROUP_OF[module]])
     files = [file for folder in folders for file in sorted(folder.glob("test_*.py"))]
-    return [str(file.relative_to(ROOT)) for file in sorted(files, key=lambda f: f.name != own)]
+    stages = ([f for f in files if f.name == own], [f for f in files if f.name != own])
+    return [[str(file.relative_to(ROOT)) for file in stage] for stage in stages if stage]
 
 
 def read_reasons(group: str) -> dict[Key, str]:

@@ -36,7 +36,7 @@ from groups import (
     tests_of,
 )
 from mutate import Mutant
-from slots import Outcome, Slot
+from slots import Outcome, Slot, Stages
 
 TRIES = 6
 # What the tests import, once for all mutants; what is missing here, their tests can do without.
@@ -46,7 +46,10 @@ IMPORTED = ("hypothesis", "pytest_trio", "trio.testing", "httpx", "h11")
 def run(mutants: Sequence[Mutant], options: argparse.Namespace) -> list[Outcome]:
     waiting, outcomes = list(reversed(mutants)), []
     listed, tries = read_all_reasons(), Counter[Key]()
-    tests = {m: [*(options.tests or tests_of(m)), *options.pytest] for m in GROUP_OF}
+    tests = {
+        module: [[*stage, *options.pytest] for stage in options.tests or tests_of(module)]
+        for module in GROUP_OF
+    }
     with tempfile.TemporaryDirectory(prefix="turnstop-mutants-") as directory:
         slots = [Slot.make(Path(directory) / str(n)) for n in range(options.jobs)]
         try:
@@ -72,10 +75,10 @@ def run(mutants: Sequence[Mutant], options: argparse.Namespace) -> list[Outcome]
     return outcomes
 
 
-def _measure(slot: Slot, mutants: Sequence[Mutant], tests: Mapping[str, Sequence[str]]) -> float:
+def _measure(slot: Slot, mutants: Sequence[Mutant], tests: Mapping[str, Stages]) -> float:
     """How long a test may take: some times what the slowest of them takes without a mutant."""
-    different = {tuple(sorted(tests[mutant.module])) for mutant in mutants}
-    return 5 + 5 * max((slot.measure(files) for files in different), default=0)
+    of_group = {GROUP_OF[mutant.module]: tests[mutant.module] for mutant in mutants}
+    return 5 + 5 * max((slot.measure(stages) for stages in of_group.values()), default=0)
 
 
 def _progress(outcome: Outcome, done: int, total: int) -> None:
@@ -107,7 +110,12 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--seed", type=int, default=0)
     add("--tries", type=int, default=TRIES, help="how often one is run that no test catches")
     add("--jobs", type=int, default=min(2, os.cpu_count() or 1))
-    add("--tests", nargs="+", help="what pytest is given; by default the tests of the group")
+    add(
+        "--tests",
+        nargs="+",
+        action="append",
+        help="what pytest is given; by default the tests of the group",
+    )
     add("--pytest", action="append", default=[], metavar="ARG", help="one more, as --pytest=-k")
     add("--details", type=Path, metavar="FILE", help="which test caught which mutant, as JSON")
     add("--list", action="store_true", help="print the mutants and run nothing")

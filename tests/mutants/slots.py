@@ -27,7 +27,10 @@ from groups import ROOT, path_of
 from mutate import Mutant
 
 MEMORY = 4 << 30
+# What pytest is given, one after the other until something fails.
+Stages = Sequence[Sequence[str]]
 HANG, CRASH = 98, 99
+FINE = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 SET_PDEATHSIG, SET_CHILD_SUBREAPER = 1, 36
 # Their own plugins are imported before pytest could rewrite their asserts.
 EARLY = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"
@@ -60,7 +63,7 @@ class Slot:
         shutil.copy(ROOT / "pyproject.toml", tree)
         return cls(tree)
 
-    def begin(self, mutant: Mutant | None, tests: Sequence[str], patience: float) -> None:
+    def begin(self, mutant: Mutant | None, tests: Stages, patience: float) -> None:
         self.mutant, self.since = mutant, time.monotonic()
         if mutant is not None:
             path = self.tree / path_of(mutant.module)
@@ -84,12 +87,12 @@ class Slot:
         self.pid, self.mutant = 0, None
         return outcome
 
-    def measure(self, tests: Sequence[str]) -> float:
+    def measure(self, tests: Stages) -> float:
         """How long the slowest test, or their import, takes on the tree as it is; all must pass."""
         self.begin(None, tests, patience=60)
         _, status = os.waitpid(self.pid, 0)
         self.pid = 0
-        if status != 0:
+        if os.waitstatus_to_exitcode(status) not in FINE:
             sys.exit(f"the tests fail without a mutant:\n{(self.tree / 'log').read_text()}")
         return float((self.tree / "longest").read_text())
 
@@ -99,7 +102,7 @@ class Slot:
             os.waitpid(self.pid, 0)
 
     def _verdict(self, code: int) -> str | None:
-        if code == 0:
+        if code in FINE:
             return None
         failed = _read(self.tree / "failed")
         if failed or code != HANG:
@@ -107,7 +110,7 @@ class Slot:
         return f"hang in {_read(self.tree / 'now') or 'an import'}"
 
 
-@attrs.define
+@attrs.define(eq=False)
 class Watcher:
     """A plugin that writes down which test runs, which failed, and the longest silence so far."""
 
@@ -129,11 +132,12 @@ class Watcher:
             (self.tree / "failed").write_text(report.nodeid, encoding="utf-8")
 
     def pytest_sessionfinish(self) -> None:
-        longest = max(self.longest, time.monotonic() - self.since)
-        (self.tree / "longest").write_text(str(longest), encoding="utf-8")
+        path = self.tree / "longest"
+        longest = max(self.longest, time.monotonic() - self.since, float(_read(path) or 0))
+        path.write_text(str(longest), encoding="utf-8")
 
 
-def _keep(tree: Path, tests: Sequence[str], patience: float) -> NoReturn:
+def _keep(tree: Path, tests: Stages, patience: float) -> NoReturn:
     code = CRASH
     try:
         os.setsid()
@@ -142,7 +146,7 @@ def _keep(tree: Path, tests: Sequence[str], patience: float) -> NoReturn:
             libc = ctypes.CDLL(None)
             libc.prctl(SET_CHILD_SUBREAPER, 1)
             libc.prctl(SET_PDEATHSIG, signal.SIGTERM)
-        for name in ("now", "failed"):
+        for name in ("now", "failed", "longest"):
             (tree / name).unlink(missing_ok=True)
         pytest_pid = os.fork()
         if pytest_pid == 0:
@@ -197,7 +201,7 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _be_pytest(tree: Path, tests: Sequence[str]) -> NoReturn:
+def _be_pytest(tree: Path, tests: Stages) -> NoReturn:
     # Forked after the imports, so that a mutant does not pay for them again. The tree goes first
     # on the path: its turnstop is the mutant, whatever is installed.
     code = CRASH
@@ -211,7 +215,10 @@ def _be_pytest(tree: Path, tests: Sequence[str]) -> NoReturn:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         sys.dont_write_bytecode = True
         sys.path.insert(0, str(tree))
-        code = int(pytest.main([*PYTEST, *tests], plugins=[Watcher(tree)]))
+        for stage in tests:
+            code = int(pytest.main([*PYTEST, *stage], plugins=[Watcher(tree)]))
+            if code not in FINE:
+                break
     except BaseException:
         traceback.print_exc()
     finally:

@@ -29,8 +29,8 @@ from mutate import Mutant
 from slots import Slot
 
 slot = Slot(Path.cwd())
-patience = 1 + 3 * slot.measure(["test_hangs.py::test_that_passes"])
-slot.begin(Mutant("abc", "f", "drop", 1, ""), ["test_hangs.py"], patience)
+patience = 1 + 3 * slot.measure([["test_hangs.py::test_that_passes"]])
+slot.begin(Mutant("abc", "f", "drop", 1, ""), [["test_hangs.py"]], patience)
 while not (outcome := slot.poll()):
     time.sleep(0.01)
 print(outcome.by)
