@@ -12,7 +12,7 @@ from typing import ClassVar
 from ...abc import Backend
 from ...adapters.a2a import A2AContent, open_a2a
 from .._probe import Probe, Work
-from ..recording.a2a import URL, Kind, RecordingAgent, open_recording_agent
+from ..recording.a2a import URL, Kind, RecordingAgent
 
 __all__ = ["A2APlainProbe", "A2APollingProbe", "A2AProbe"]
 
@@ -47,9 +47,12 @@ class _Levers(Probe):
 
     @asynccontextmanager
     async def _open(self) -> AsyncGenerator[Backend[A2AContent], None]:
-        async with open_recording_agent(self.kind) as self._agent:
+        self._agent = RecordingAgent(self.kind, self.far_end)
+        try:
             async with open_a2a(URL, transport=self._agent) as backend:
                 yield backend
+        finally:
+            self._agent.die()
 
     @property
     def works(self) -> Sequence[Work]:

@@ -4,7 +4,7 @@ Give one to `open_a2a(URL, transport=agent)`. Nothing here imports the SDK: what
 stands on the wire.
 """
 
-from ._agent import Kind, RecordingAgent, open_recording_agent
+from ._agent import Kind, RecordingAgent
 from ._frames import URL, card, moved, piece, refused, task
 from ._scripted import Handler, ScriptedAgent, always, in_turn, never
 from ._transport import AgentTransport, Answer, Stream
@@ -23,7 +23,6 @@ __all__ = [
     "in_turn",
     "moved",
     "never",
-    "open_recording_agent",
     "piece",
     "refused",
     "task",

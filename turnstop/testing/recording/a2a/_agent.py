@@ -7,15 +7,12 @@ the cancel is taken, and the stream ends when the work has ended, which may be m
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from typing import Literal, TypeAlias
 
 import attrs
 import httpx
 import trio
 
-from ...._service import Service, open_service
 from ..._probe import Work
 from ._frames import Answer, refused
 from ._task import AgentTask
@@ -44,7 +41,12 @@ class _Pending:
 
 
 class RecordingAgent(AgentTransport):
-    """An agent with levers. Made by `open_recording_agent`.
+    """An agent with levers. Give it to `open_a2a` as its transport, and have it `die` in the end.
+
+    Args:
+        kind: it streams; or it answers a message at once with its task, which is to be polled; or
+            it answers a message when its work is over.
+        nursery: for what it does by itself.
 
     Attributes:
         works: every message that it was sent, refused ones included.
@@ -53,14 +55,14 @@ class RecordingAgent(AgentTransport):
         refuses: whether messages are refused.
     """
 
-    def __init__(self, kind: Kind, service: Service) -> None:
+    def __init__(self, kind: Kind, nursery: trio.Nursery) -> None:
         super().__init__(streaming=kind == "streaming")
         self.works: list[Work] = []
         self.cancels: Cancels = "obeyed"
         self.ends_after = 0.0
         self.refuses = False
         self._streams, self._blocks = kind == "streaming", kind == "plain"
-        self._service = service
+        self._nursery = nursery
         self._names = itertools.count(1)
         self._tasks: dict[str, AgentTask] = {}
         self._pending: list[_Pending] = []
@@ -158,7 +160,7 @@ class RecordingAgent(AgentTransport):
 
     def _end(self, task: AgentTask, after: float) -> None:
         if after:
-            self._service.start_soon(_end_later, task, after)
+            self._nursery.start_soon(_end_later, task, after)
         else:
             task.end()
 
@@ -225,24 +227,6 @@ class RecordingAgent(AgentTransport):
         for task in self._tasks.values():
             task.end()
         self._tasks.clear()
-
-
-@asynccontextmanager
-async def open_recording_agent(kind: Kind = "streaming") -> AsyncGenerator[RecordingAgent, None]:
-    """Open an agent: give it to `open_a2a` as its transport.
-
-    Args:
-        kind: it streams; or it answers a message at once with its task, which is to be polled; or
-            it answers a message when its work is over.
-
-    **Cancellation:** everything that it works on ends when the body has left.
-    """
-    async with open_service() as service:
-        agent = RecordingAgent(kind, service)
-        try:
-            yield agent
-        finally:
-            agent.die()
 
 
 async def _end_later(task: AgentTask, seconds: float) -> None:
