@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import IO
 
 import click
@@ -87,7 +89,7 @@ def probe(
     gives a backend, or an async context manager of one, or a probe of your own.
 
     Exit status: 0; 1 when a promise is not kept; 2 when something could not be probed, or did what
-    it must not.
+    it must not; 130 when interrupted.
     """
     if listing:
         list_obligations(sys.stdout)
@@ -178,13 +180,29 @@ def _registered(name: str, real: bool) -> tuple[tuple[str, ...], bool]:
 def _run(jobs: Sequence[Job], printer: Printer) -> list[Probing]:
     probings = []
     try:
-        for job in jobs:
-            probings.append(trio.run(probe_in_process, job, printer))
-            printer.end(probings[-1])
+        with _interrupted_by(signal.SIGTERM, signal.SIGHUP):
+            for job in jobs:
+                probings.append(trio.run(probe_in_process, job, printer))
+                printer.end(probings[-1])
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
         sys.exit(INTERRUPTED)
     return probings
+
+
+@contextmanager
+def _interrupted_by(*numbers: signal.Signals) -> Iterator[None]:
+    """Whoever is told to end by them ends what it started, as at Ctrl-C."""
+    before = {
+        number: signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
+        for number in numbers
+        if signal.getsignal(number) is signal.SIG_DFL
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _write(probings: Sequence[Probing], file: IO[str]) -> None:

@@ -1,0 +1,408 @@
+"""The command, on adapters of strangers: honest, lying, and ill-behaved in every way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from turnstop.cli.main import main
+from turnstop.cli.probe import session
+from turnstop.cli.probe.hearing import Limits
+from turnstop.testing import OBLIGATIONS
+from turnstop.transports import proctable
+
+STRANGER = """
+import os, subprocess, sys, threading, time
+from contextlib import asynccontextmanager
+import trio
+from turnstop.abc import End, How
+
+
+class Turn:
+    session = None
+
+    def __init__(self):
+        self.told = trio.Event()
+
+    async def follow(self, emit):
+        await self.told.wait()
+        return End(How.CANCELLED)
+
+    async def cancel(self, sent):
+        sent()
+        self.told.set()
+
+
+class DeafTurn(Turn):
+    async def cancel(self, sent):
+        sent()
+
+
+class BlockingTurn(Turn):
+    async def cancel(self, sent):
+        time.sleep(1000)
+
+
+class Backend:
+    turn = Turn
+
+    async def start(self, request):
+        return self.turn()
+
+
+class Deaf(Backend):
+    turn = DeafTurn
+
+
+class Blocking(Backend):
+    turn = BlockingTurn
+
+
+@asynccontextmanager
+async def open_honest():
+    yield Backend()
+"""
+BASIC = ("--only", "stop_ends_the_work")
+needs_table = pytest.mark.skipif(not proctable.has_table(), reason="there is no process table")
+
+
+@pytest.fixture(autouse=True)
+def _stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "stranger.py").write_text(STRANGER)
+    monkeypatch.chdir(tmp_path)
+
+
+def write(source: str) -> None:
+    Path("theirs.py").write_text("from stranger import *\n" + textwrap.dedent(source))
+
+
+def probe(*args: str) -> Result:
+    return CliRunner().invoke(main, ["probe", *args])
+
+
+def is_alive(file: str) -> bool:
+    try:
+        stat = Path(f"/proc/{Path(file).read_text()}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def test_an_honest_stranger_is_green() -> None:
+    result = probe("stranger:open_honest")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert "  green    A stop ends the work at the far end, and says so only then" in lines
+    assert not [line for line in lines if line.startswith("  red")]
+    outcomes = ("  green", "  red", "  excused", "  not run")
+    assert len([line for line in lines if line.startswith(outcomes)]) == len(OBLIGATIONS)
+    assert "levers come with a probe" in lines[-1]
+    assert result.stderr == ""
+
+
+def test_a_cancel_that_does_nothing_is_red_within_five_seconds() -> None:
+    took = []
+    for _ in range(3):  # others may use the machine too
+        began = time.monotonic()
+        result = probe("stranger:Deaf")
+        took.append(time.monotonic() - began)
+        assert result.exit_code == 1, result.output
+        assert "the work did not end" in result.stdout
+        assert "asked, sent +" in result.stdout
+        assert "never ended" in result.stdout
+        assert "the work goes on" in result.stdout
+        if took[-1] <= 5.0:
+            break
+    assert min(took) <= 5.0, took
+
+
+def test_what_was_seen_is_told_of_green_ones_with_v() -> None:
+    result = probe("stranger:Backend", *BASIC, "-v")
+    assert result.exit_code == 0, result.output
+    assert "acknowledged +" in result.stdout
+    assert ": stopped; the work ended +" in result.stdout
+
+
+def test_the_report_as_json_on_stdout_and_the_rows_beside() -> None:
+    write("def noisy():\n    print('{')\n    return Deaf()\n")
+    result = probe("theirs:noisy", "stranger:Backend", *BASIC, "--json")
+    assert result.exit_code == 1, result.output
+    theirs, honest = json.loads(result.stdout)["adapters"]
+    assert theirs["verdict"] == "red"
+    assert theirs["printed"] == "{\n"
+    (row,) = theirs["reports"][0]["rows"]
+    assert (row["obligation"], row["outcome"]) == ("stop_ends_the_work", "red")
+    assert row["observed"][0]["ended"] is None
+    assert honest["verdict"] == "green"
+    assert "A stop ends the work" in result.stderr
+    assert "it prints to stdout" in result.stderr
+
+
+def test_the_report_goes_into_a_file() -> None:
+    result = probe("stranger:Backend", *BASIC, "--json", "report.json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(Path("report.json").read_text())["adapters"][0]["adapter"] == (
+        "stranger:Backend"
+    )
+
+
+def test_an_adapter_by_its_name() -> None:
+    result = probe("local", *BASIC, "--only", "leftovers_are_swept")
+    assert result.exit_code == 0, result.output
+    assert "local: 1 green, 1 excused" in result.stdout
+    assert "local-thread: 1 green, 1 excused" in result.stdout
+    assert "what a function starts and leaves is its program's own" in result.stdout
+
+
+def test_a_probe_of_ones_own_is_checked_with_its_levers() -> None:
+    write(
+        """
+        from turnstop.testing.probes.local import LocalProbe
+        class Mine(LocalProbe):
+            name = "mine"
+        class Liar(LocalProbe):
+            name = "liar"
+            unable = {**LocalProbe.unable, "end_seen": "who knows"}
+        """
+    )
+    result = probe("theirs:Mine", "--only", "completion_wins")
+    assert "mine: 1 green" in result.stdout
+    lie = probe("theirs:Liar", *BASIC)
+    assert lie.exit_code == 1
+    assert "the excuse is not true: who knows" in lie.stdout
+
+
+def test_an_excuse_is_given_on_the_command_line_and_has_to_be_true() -> None:
+    excuse = ("--unable", "end_seen=nobody tells")
+    deaf = probe("stranger:Deaf", *BASIC, *excuse)
+    assert deaf.exit_code == 0, deaf.output
+    assert "excused" in deaf.stdout
+    assert "nobody tells" in deaf.stdout
+    honest = probe("stranger:Backend", *BASIC, *excuse)
+    assert honest.exit_code == 1
+    assert "the excuse is not true" in honest.stdout
+
+
+BAD = {
+    "no module": ("nowhere:open_x", "", "there is no module nowhere"),
+    "no attribute": ("theirs:open_hones", "", "did you mean open_honest?"),
+    "no adapter": ("nonesuch", "", "there are a2a, codex, local"),
+    "a file": ("theirs.py:x", "", "package.module:factory"),
+    "import raises": ("theirs:x", "1 / 0", "importing theirs raises ZeroDivisionError"),
+    "import exits": ("theirs:x", "sys.exit(3)", "importing theirs ends the interpreter"),
+    "import exits hard": ("theirs:x", "os._exit(3)", "importing theirs ends the interpreter"),
+    "import needs": ("theirs:x", "import nonesuch_x", "theirs needs nonesuch_x"),
+    "call raises": ("theirs:x", "def x():\n    1 / 0", "x raised ZeroDivisionError"),
+    "call exits": ("theirs:x", "def x():\n    sys.exit(3)", "ended the interpreter"),
+    "call exits hard": ("theirs:x", "def x():\n    os._exit(3)", "exited with status 3"),
+    "takes arguments": ("theirs:x", "def x(url): ...", "cannot be called without arguments"),
+    "no start": ("theirs:x", "def x():\n    return 3", "gives 3, which has no start"),
+    "generator": ("theirs:x", "async def x():\n    yield Backend()", "@asynccontextmanager"),
+    "no remote turn": (
+        "theirs:X",
+        "class X:\n    async def start(self, request): ...",
+        "start returned None, which has no follow",
+    ),
+    "start is sync": (
+        "theirs:X",
+        "class X:\n    def start(self, request): ...",
+        "async def start",
+    ),
+    "start refuses": (
+        "theirs:X",
+        "class X:\n    async def start(self, request):\n        raise OSError('nobody there')",
+        "start raised OSError: nobody there",
+    ),
+    "over by itself": (
+        "theirs:X",
+        "class X(Backend):\n    async def start(self, request):\n"
+        "        turn = Turn(); turn.told.set(); return turn",
+        "its work was over by itself",
+    ),
+    "leaves a task": (
+        "theirs:x",
+        "async def x():\n"
+        "    trio.lowlevel.spawn_system_task(trio.sleep_forever, name='stray')\n"
+        "    return Backend()",
+        "the task stray was left behind",
+    ),
+    "leaves a thread": (
+        "theirs:x",
+        "def x():\n"
+        "    threading.Thread(target=time.sleep, args=(1000,), name='stray').start()\n"
+        "    return Backend()",
+        "the thread stray was left behind",
+    ),
+}
+
+
+@pytest.mark.parametrize(("adapter", "source", "why"), BAD.values(), ids=BAD)
+def test_bad_input_is_told_in_one_line(adapter: str, source: str, why: str) -> None:
+    write(source)
+    result = probe(adapter, *BASIC)
+    assert result.exit_code == 2, result.output
+    (line,) = [one for one in result.stderr.splitlines() if one.startswith("Error: ")]
+    assert why in line
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        ((), "name an adapter (a2a, codex, local), or module:factory"),
+        (("local", "--only", "stop_ends_the_wrok"), "did you mean stop_ends_the_work"),
+        (("local", "--real"), "local has no probe of a real program"),
+        (("stranger:Deaf", "--real"), "--real is for adapters by name"),
+        (("local", "--json", "nowhere/x.json"), "cannot write nowhere/x.json"),
+        (("stranger:Deaf", "--unable", "end_seen"), "say ABILITY=REASON"),
+        (("stranger:Deaf", "--unable", "x=y"), "end_seen"),
+    ],
+)
+def test_bad_options_are_told_in_one_line(args: tuple[str, ...], why: str) -> None:
+    result = probe(*args)
+    assert result.exit_code == 2, result.output
+    assert why in result.stderr.splitlines()[-1]
+
+
+def test_a_missing_extra_names_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from turnstop.testing import inventory
+
+    shown = inventory.Probed(("x:y",), needs=("nonesuch_x",), install="pip install 'turnstop[x]'")
+    monkeypatch.setattr(inventory, "OWN", {**inventory.OWN, "a2a": shown})
+    result = probe("a2a")
+    assert result.exit_code == 2
+    assert result.stderr == "Error: a2a needs nonesuch_x: pip install 'turnstop[x]'\n"
+
+
+HANGS = {
+    "import": ("theirs:x", "time.sleep(1000)", "importing theirs does not come to an end"),
+    "call": ("theirs:x", "def x():\n    time.sleep(1000)", "does not come back with a backend"),
+    "opening": (
+        "theirs:x",
+        "@asynccontextmanager\nasync def x():\n    await trio.sleep_forever()\n    yield",
+        "does not come back with a backend",
+    ),
+    "closing": (
+        "theirs:x",
+        "@asynccontextmanager\nasync def x():\n    yield Backend()\n"
+        "    with trio.CancelScope(shield=True):\n        await trio.sleep_forever()",
+        "theirs:x does not close",
+    ),
+}
+
+
+@needs_table
+@pytest.mark.parametrize(("adapter", "source", "why"), HANGS.values(), ids=HANGS)
+def test_what_hangs_is_ended(
+    adapter: str, source: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "LIMITS", Limits(load=2.0))
+    write("open('pid', 'w').write(str(os.getpid()))\n" + source)
+    result = probe(adapter, *BASIC)
+    assert result.exit_code == 2, result.output
+    assert why in result.stderr
+    assert not is_alive("pid")
+
+
+def test_a_cancel_that_blocks_everything_is_red(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "LIMITS", Limits(beat=2.0))
+    result = probe("stranger:Blocking", *BASIC, "--only", "stop_is_told_once")
+    assert result.exit_code == 1, result.output
+    assert "stranger:Blocking: 1 red, 1 not run" in result.stdout
+    assert "it hangs, and was ended after" in result.stdout
+
+
+@needs_table
+@pytest.mark.parametrize("command", [["sleep", "1000"], ["setsid", "sleep", "1000"]])
+def test_a_process_that_is_left_behind_is_named_and_ended(command: list[str]) -> None:
+    write(
+        f"""
+        def x():
+            child = subprocess.Popen({command})
+            open('pid', 'w').write(str(child.pid))
+            return Backend()
+        """
+    )
+    result = probe("theirs:x", *BASIC)
+    assert result.exit_code == 2, result.output
+    assert "sleep 1000 was left behind" in result.stderr
+    assert not is_alive("pid")
+
+
+@pytest.fixture
+def command() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """The command in a process of its own, with a factory that waits and says that it does."""
+    started: list[subprocess.Popen[str]] = []
+    write(
+        """
+        @asynccontextmanager
+        async def x():
+            child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+            open('theirs.pid', 'w').write(str(child.pid))
+            os.rename('theirs.pid', 'pid')
+            await trio.sleep_forever()
+            yield
+        """
+    )
+
+    def start() -> subprocess.Popen[str]:
+        script = f"import sys; sys.path.append({session._ROOT!r}); import turnstop.cli.main as m"
+        process = subprocess.Popen(
+            [sys.executable, "-c", f"{script}; m.main()", "probe", "theirs:x"],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        wait_until(lambda: os.path.exists("pid"))
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def wait_until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@needs_table
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_nothing(
+    number: signal.Signals, command: Callable[..., subprocess.Popen[str]]
+) -> None:
+    process = command()
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert errors == "interrupted\n"
+    assert not is_alive("pid")
+
+
+@needs_table
+def test_the_probing_process_does_not_outlive_a_killed_command(
+    command: Callable[..., subprocess.Popen[str]],
+) -> None:
+    process = command()
+    (child,) = children_of(process.pid)
+    process.kill()
+    wait_until(lambda: not os.path.exists(f"/proc/{child}"))
+    os.kill(int(Path("pid").read_text()), signal.SIGKILL)
+
+
+def children_of(pid: int) -> list[int]:
+    files = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(one) for file in files for one in file.read_text().split()]
