@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import attrs
@@ -65,11 +66,12 @@ def path_of(module: str) -> Path:
 
 
 def make_mutants(modules: Iterable[str]) -> list[Mutant]:
-    return [
-        mutant
-        for module in modules
-        for mutant in mutants_of(module, (ROOT / path_of(module)).read_text(encoding="utf-8"))
-    ]
+    return [mutant for module in modules for mutant in _make(module)]
+
+
+@cache
+def _make(module: str) -> list[Mutant]:
+    return mutants_of(module, (ROOT / path_of(module)).read_text(encoding="utf-8"))
 
 
 def tests_of(module: str) -> list[list[str]]:
