@@ -5,9 +5,9 @@ stands on the wire.
 """
 
 from ._agent import Kind, RecordingAgent
-from ._frames import URL, card, moved, piece, refused, task
+from ._frames import URL, Answer, card, moved, piece, refused, task
 from ._scripted import Handler, ScriptedAgent, always, in_turn, never
-from ._transport import AgentTransport, Answer, Stream
+from ._transport import AgentTransport, Stream
 
 __all__ = [
     "URL",
