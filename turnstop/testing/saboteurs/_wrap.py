@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeAlias
 import attrs
 import trio
 
+from ..._budget import StopBudget
 from ..._life import Life
 from ..._service import open_service
 from ...abc import Emit, End, Request
@@ -17,8 +18,10 @@ from .._probe import Probe
 
 __all__ = ["Backend", "Ears", "Sabotage", "Turn", "wrap"]
 
-# Longer than any stop of a probe may take: a call that sleeps for this does not come back in time.
-LONG = 20.0
+
+def long(budget: StopBudget) -> float:
+    """Seconds, more than any stop may take."""
+    return 1.5 * (budget.cancel_within + 2 * budget.kill_within)
 
 
 @attrs.define(eq=False, slots=False)
@@ -28,6 +31,7 @@ class Backend:
     Attributes:
         backend: the adapter's own.
         service: outlives the adapter, and starts tasks.
+        budget: the bound of each stop.
         around: what that is made by. Tasks of the usual one are reached by no cancellation.
         turns: every turn that was made, oldest first.
         kind: what the turns are made of.
@@ -36,6 +40,7 @@ class Backend:
     around: ClassVar[Callable[[], AbstractAsyncContextManager[Any]]] = open_service
     backend: Any
     service: Any
+    budget: StopBudget
     kind: type[Turn] | None = None
     turns: list[Turn] = attrs.field(factory=list, init=False)
 
@@ -43,6 +48,11 @@ class Backend:
         turn = (self.kind or Turn)(await self.backend.start(request), self, request)
         self.turns.append(turn)
         return turn
+
+    @property
+    def pause(self) -> float:
+        """Seconds, less than a cancel may take, and enough to be told from nothing."""
+        return 0.75 * self.budget.cancel_within
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.backend, name)
@@ -121,21 +131,12 @@ class Ears:
         return self.wait(ask)
 
 
-async def never() -> None:
-    """Not come back in time, whoever asks.
-
-    **Cancellation:** is not heard.
-    """
-    with trio.CancelScope(shield=True):
-        await trio.sleep(LONG)
-
-
 def tell_unasked(life: Life) -> None:
     """Cancel a turn behind the kernel's back."""
 
     async def tell() -> None:
         if life._remote is not None:
-            with suppress(Exception), trio.move_on_after(LONG, shield=True):
+            with suppress(Exception), trio.move_on_after(long(life.house.budget), shield=True):
                 await life._remote.cancel(lambda: None)
 
     life._spawn(tell, "unasked")
@@ -149,9 +150,9 @@ def wrap(probe: Probe, kind: type[Turn] | type[Backend]) -> Probe:
     async def open_sabotaged() -> AsyncGenerator[Any, None]:
         async with kind.around() as service, honest() as backend:
             if issubclass(kind, Turn):
-                yield Backend(backend, service, kind)
+                yield Backend(backend, service, probe.budget, kind)
             else:
-                yield kind(backend, service)
+                yield kind(backend, service, probe.budget)
 
     # On the object, and not on its class: which levers a probe has is told by its class.
     vars(probe)["open"] = open_sabotaged

@@ -9,7 +9,7 @@ import trio
 
 from ....abc import Emit, End
 from .._saboteur import in_adapter
-from .._wrap import Turn, never
+from .._wrap import Turn, long
 
 Sent = Callable[[], None]
 
@@ -23,6 +23,7 @@ Sent = Callable[[], None]
     "teardown_waits",
     "settled_means_ended",
     "end_needs_no_acknowledgement",
+    "lost_turn_is_still_told",
 )
 class CancelDoesNothing(Turn):
     """Cancel returns, and has told nobody."""
@@ -43,10 +44,10 @@ class CancelIsSentTwice(Turn):
 
 @in_adapter("stop_is_told_at_once", "early_stop_reaches_the_work", "teardown_waits")
 class CancelWaits(Turn):
-    """Cancel waits a second before it is sent."""
+    """Cancel waits before it is sent."""
 
     async def tell(self, sent: Sent) -> None:
-        await trio.sleep(1.0)
+        await trio.sleep(self.home.pause)
         await self.remote.cancel(sent)
 
 
@@ -80,7 +81,8 @@ class CancelRefusesToEnd(Turn):
 
     async def tell(self, sent: Sent) -> None:
         sent()
-        await never()
+        with trio.CancelScope(shield=True):
+            await trio.sleep(long(self.home.budget))
 
 
 @in_adapter("settlement_has_its_times")

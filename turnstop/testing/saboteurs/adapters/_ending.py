@@ -71,14 +71,14 @@ class AcknowledgementIsTheEnd(_Apart):
 
 @in_adapter("hung_cancel_is_bounded")
 class FollowGivesUp(_Apart):
-    """Follow waits for a second after a stop, and claims the end then."""
+    """Follow waits for a while after a stop, and claims the end then."""
 
     async def tell(self, sent: Callable[[], None]) -> None:
         self.home.service.start_soon(self._give_up)
         await self.remote.cancel(sent)
 
     async def _give_up(self) -> None:
-        await trio.sleep(1.0)
+        await trio.sleep(self.home.pause / 2)
         self.end = outcome.Value(End(How.CANCELLED, Proof.CLAIMED))
         self.early.set()
 
@@ -103,11 +103,11 @@ class EndWaitsForTheAcknowledgement(Turn):
 
 @in_adapter("settled_means_ended")
 class FollowDawdles(Turn):
-    """Follow returns a second after the end."""
+    """Follow returns a while after the end."""
 
     async def listen(self, emit: Emit) -> End:
         end = await super().listen(emit)
-        await trio.sleep(1.0)
+        await trio.sleep(self.home.pause)
         return end
 
 
@@ -155,7 +155,7 @@ class LossIsNotNoticed(Turn):
             raise
 
 
-@in_adapter("lost_connection_is_no_end", "lost_turn_is_still_told")
+@in_adapter("lost_connection_is_no_end")
 class LossIsTheEnd(Turn):
     """A lost connection is reported as the end of the work."""
 

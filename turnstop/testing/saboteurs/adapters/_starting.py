@@ -15,11 +15,11 @@ from .._wrap import Backend, Turn
 
 @in_adapter("early_stop_reaches_the_work")
 class StartDawdles(Backend):
-    """Start returns a second after the far end has answered."""
+    """Start returns a while after the far end has answered."""
 
     async def start(self, request: Request[Any]) -> Turn:
         turn = await super().start(request)
-        await trio.sleep(1.0)
+        await trio.sleep(self.pause)
         return turn
 
 

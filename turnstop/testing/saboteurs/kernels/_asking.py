@@ -13,7 +13,7 @@ from ...._records import StopRequest, StopVerdict
 from ...._rooms import Rooms
 from ...._turn import Turn
 from .._saboteur import in_kernel
-from .._wrap import LONG, tell_unasked
+from .._wrap import long, tell_unasked
 
 Honest = Callable[..., Any]
 
@@ -27,6 +27,7 @@ Honest = Callable[..., Any]
         "early_stop_reaches_the_work",
         "timeout_is_a_stop",
         "error_in_the_body_is_a_stop",
+        "lost_turn_is_still_told",
     ),
 )
 async def the_stop_is_not_told(honest: Honest, life: Life) -> None:
@@ -96,7 +97,7 @@ async def a_stopped_waiter_begins(honest: Honest, turn: Turn) -> Turn:
     life = turn._life
 
     async def send() -> None:
-        with trio.move_on_after(LONG):
+        with trio.move_on_after(long(life.house.budget)):
             remote = await life.house.backend.start(life._make_request())
             await remote.follow(life.gate)
 

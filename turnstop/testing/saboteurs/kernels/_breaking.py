@@ -71,7 +71,7 @@ def an_exception_is_an_end(
     honest(life, end, error)
 
 
-@in_kernel(Life, "_note_end", breaks=("lost_connection_is_no_end", "lost_turn_is_still_told"))
+@in_kernel(Life, "_note_end", breaks=("lost_connection_is_no_end",))
 def what_is_lost_is_gone(
     honest: Honest, life: Life, end: End | None, error: BaseException | None
 ) -> None:

@@ -13,7 +13,7 @@ from ...._records import StopRequest, StopVerdict
 from ...._turn import Turn
 from ...._watch import Watch
 from .._saboteur import in_kernel
-from .._wrap import LONG
+from .._wrap import long
 
 Honest = Callable[..., Any]
 
@@ -47,7 +47,7 @@ async def leaving_is_no_stop(honest: Honest, turn: Turn, *exc: Any) -> bool:
 
     async def stop_for_decency() -> None:
         with trio.CancelScope(shield=True):
-            await trio.sleep(LONG)
+            await trio.sleep(long(turn._house.budget))
         turn.ask(StopRequest("left"))
 
     turn._life._spawn(stop_for_decency, "decency")
