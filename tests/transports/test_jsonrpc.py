@@ -398,6 +398,7 @@ async def test_nothing_leaves_after_the_loss_was_told_and_nothing_is_said_to_hav
         assert sorted(held.said) == ["lost first", "lost second"]
         held.gate.set()
         assert (await held.far.read())["method"] == "first"
+        await wait_all_tasks_blocked()
         await held.near.send_stream.aclose()
         assert await held.far.stream.receive_some() == b""
 
