@@ -12,6 +12,8 @@ from ._world import NEVER
 
 __all__ = ["CHECKS"]
 
+NOTICED = 1.0
+AGAIN = 3.0
 Found = Generator[tuple[str, str]]
 
 
@@ -37,7 +39,8 @@ def check_bound(v: Seen) -> Found:
     took = v.s.settled_at - v.asked_at
     if took > v.bound + v.budget.kill_within + v.tolerance:
         yield "bound", f"settled {took:.4f} s after the asking"
-    given_up = v.s.ending is Ending.UNCONFIRMED and v.s.proof is not Proof.CLAIMED
+    claimed = v.s.proof is Proof.CLAIMED and not v.able("end_seen")
+    given_up = v.s.ending is Ending.UNCONFIRMED and not claimed
     if given_up and v.undisturbed and not v.s.errors and took < v.bound - v.tolerance:
         yield "bound", f"given up {took:.4f} s after the asking, the bound is {v.bound} s"
 
@@ -85,12 +88,52 @@ def _check_made_up(v: Seen) -> Found:
 def check_leftovers(v: Seen) -> Found:
     """What a stopped turn left is swept, or it is said that it is alive."""
     looked = v.s.request is not None and v.revealed_at < v.s.settled_at and v.undisturbed
-    if looked and v.able("sweep"):
-        for name in v.p.left_behind:
-            if not any(name in survivor for survivor in v.s.survivors):
-                yield "leftovers", f"{name} is alive, and survivors are {v.s.survivors}"
-    if looked and v.s.gone and v.able("sweep") and v.p.left_behind:
-        yield "leftovers", f"{sorted(v.p.left_behind)} are not swept"
+    if not looked or not v.able("sweep"):
+        return
+    for name in v.p.left_behind:
+        named = any(name in survivor for survivor in v.s.survivors)
+        if named is not (name in v.p.alive_then):
+            state = "dead" if named else "alive"
+            yield "leftovers", f"{name} is {state}, and survivors are {v.s.survivors}"
+    if v.s.gone and v.p.alive_then:
+        yield "leftovers", f"{sorted(v.p.alive_then)} are not swept"
 
 
-CHECKS = (check_gone, check_bound, check_end, check_ending, check_leftovers)
+def check_refused(v: Seen) -> Found:
+    """A start that was refused is known to have begun nothing."""
+    refused = v.w is not None and v.w.began_at is None and v.undisturbed
+    if refused and any(isinstance(error, BackendRefused) for error in v.s.errors) and not v.s.gone:
+        yield "refused", "its start was refused, and it is not known that nothing began"
+
+
+def check_death(v: Seen) -> Found:
+    """Whoever waits for a work that died with its far end is told."""
+    died = v.world.used("die")
+    noticed = died + NOTICED
+    if abs(v.over_at - died) > v.tolerance or died != v.world.disturbed_at:
+        return
+    if v.revealed_at < died and NEVER > v.asked_at > noticed:
+        yield "death", f"the far end died at {died}, and nobody noticed"
+    if v.s.request is None and v.s.settled_at > noticed + v.bound + v.budget.kill_within:
+        yield "death", f"the far end died at {died}, and the turn went on"
+
+
+def check_started(v: Seen) -> Found:
+    """Who has entered is worked for, also after the far end was lost, if it comes back."""
+    patience = 1.0 if v.undisturbed else AGAIN
+    waited = min(v.asked_at, v.p.stopped_at, v.p.body_left_at, v.s.settled_at) - v.p.entered_at
+    known = has_lever(v.world.probe, "finish") and v.able("restart")
+    if v.p.entered_at < NEVER and known and not v.works and waited > patience:
+        yield "started", f"the far end was never asked for it in {waited:.3f} s"
+
+
+CHECKS = (
+    check_gone,
+    check_bound,
+    check_end,
+    check_ending,
+    check_leftovers,
+    check_refused,
+    check_death,
+    check_started,
+)

@@ -45,7 +45,7 @@ def check_body(v: Seen) -> Found:
     if p.entered_at == NEVER or p.step.how == "shield":
         return
     due = min(v.asked_at, p.stopped_at)
-    if v.s.ending is Ending.FAILED and v.undisturbed:
+    if v.s.ending is Ending.FAILED and v.undisturbed and p.step.how not in ("slow", "apart"):
         due = min(due, max(v.ordered("fail"), v.revealed_at))
     if due < NEVER and p.body_left_at > max(due, p.entered_at) + v.tolerance:
         yield "body", f"its body went on until {p.body_left_at}"
@@ -62,8 +62,21 @@ def check_errors(v: Seen) -> Found:
     if p.error is not None and not (unasked and p.error in s.errors):
         yield "leak", f"its block raised {p.error!r}"
     spared = p.cancelled or p.scope.cancel_called or v.world.cancelled
-    if s.ending is Ending.FAILED and unasked and p.error is None and not spared:
+    given = [error for error in (p.error, p.caught) if error is not None]
+    if s.ending is Ending.FAILED and unasked and not given and not spared:
         yield "error", "it failed, and its block raised nothing"
+    if p.caught is not None and not (unasked and p.caught in s.errors):
+        yield "leak", f"its reader was given {p.caught!r}"
+    if len(given) > 1:
+        yield "error", f"its reader was given {p.caught!r}, and its block raised {p.error!r}"
+
+
+def check_reader(v: Seen) -> Found:
+    """A reader in another task comes to its end when the turn does."""
+    if v.p.step.how == "apart" and v.p.entered_at < NEVER:
+        due = max(v.s.settled_at, v.p.entered_at)
+        if v.p.read_until > due + v.tolerance:
+            yield "reader", f"its reader waits until {v.p.read_until}"
 
 
 def check_words(v: Seen) -> Found:
@@ -79,4 +92,4 @@ def check_asks(v: Seen) -> Found:
         yield "asks", f"{len(v.p.asks)} questions were read, {len(v.w.replies)} answered"
 
 
-CHECKS = (check_block, check_body, check_errors, check_words, check_asks)
+CHECKS = (check_block, check_body, check_errors, check_reader, check_words, check_asks)

@@ -89,6 +89,12 @@ def _check_session(world: World, room: str, people: list[Person]) -> Found:
         if same and not settlement.gone:
             text = f"goes on with {first.name}, whose work may be alive"
             yield "session", second.name, text
+        forgotten = any(
+            name == room and one.asked_at + world.tolerance < began and end <= other.asked_at
+            for name, began, end in world.retired
+        )
+        if same and forgotten:
+            yield "session", second.name, f"goes on with {first.name}, and the room was retired"
         known = world.revealed_at(one) + world.prompt < settlement.settled_at
         if not same and settlement.gone and known and not retired and _keeps(world):
             yield "session", second.name, f"does not go on with the session of {first.name}"

@@ -17,11 +17,27 @@ Found = Generator[tuple[str, str]]
 def check_asking(v: Seen) -> Found:
     """Whoever stops a turn, or leaves its block, while it goes on, has asked."""
     due = min(v.p.stopped_at, v.p.body_left_at)
+    # What ends from outside is stopped in that step; people inside are cancelled one by one.
+    if (v.world.how == "cancel" or not v.world.inside) and v.p.queued_at < v.world.closing:
+        due = min(due, v.world.closing)
     goes_on = v.s.settled_at > due + v.tolerance and v.s.ending is not Ending.FAILED
     if due < NEVER and goes_on and v.asked_at > due + v.tolerance:
         yield "asked", f"was stopped or left at {due}"
     if v.s.request is None and v.s.ending in (Ending.STOPPED, Ending.KILLED):
         yield "asked", "was stopped, and nobody asked"
+
+
+def check_reason(v: Seen) -> Found:
+    """A stop is in the name of whoever asked first."""
+    request = v.s.request
+    if request is None:
+        return
+    given = (request.kind, request.reason)
+    named = request.kind in ("stop", "stop_all", "retire")
+    if named and given not in v.p.reasons:
+        yield "reason", f"is stopped by {given}; asked it was by {sorted(v.p.reasons)}"
+    if request.kind == "closing" and v.asked_at < v.world.closing - v.tolerance:
+        yield "reason", "is stopped by a closing that came later"
 
 
 def check_telling(v: Seen) -> Found:
@@ -43,8 +59,9 @@ def check_told_at_once(v: Seen) -> Found:
         return
     if v.revealed_at > v.asked_at and not v.able("early_stop"):
         return
-    # Until the start is answered an adapter may have to try again and again.
-    prompt = v.prompt if v.revealed_at <= v.asked_at else v.prompt + PACE
+    # An adapter may have to try again and again where the turn is not known yet, or asked for.
+    at_once = v.revealed_at <= v.asked_at and v.able("end_seen")
+    prompt = v.prompt if at_once else v.prompt + PACE
     runs = v.over_at > due + prompt and v.runs_at(due)
     if v.s.ending is not Ending.FAILED and runs and v.told_at > due + prompt:
         yield "told at once", f"the far end was due to be told at {due}: {v.told_at}"
@@ -74,9 +91,12 @@ def _check_sent(v: Seen) -> Found:
     sent, acked = v.s.sent_at, v.s.acked_at
     if sent is None and v.s.settled_at > v.told_at + v.prompt:
         yield "times", f"the far end was told at {v.told_at}, and sent_at is None"
+    late = v.s.settled_at > v.told_at + v.prompt
+    if v.manner == "refuse_cancels" and late and not v.s.errors:
+        yield "refused", "the cancel was refused, and no error says so"
     silent = v.manner in ("hold_cancels", "hold_acknowledgements")
     if silent and acked is not None and acked < min(v.over_at, v.s.settled_at) - v.tolerance:
         yield "times", "it is said to be acknowledged, and nobody answered"
 
 
-CHECKS = (check_asking, check_telling, check_told_at_once, check_times)
+CHECKS = (check_asking, check_reason, check_telling, check_told_at_once, check_times)

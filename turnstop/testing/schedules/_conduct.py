@@ -35,7 +35,6 @@ class Conductor:
     Attributes:
         people: where the people's tasks run.
         latecomers: where those who come after the closing run.
-        aside: where retirements are waited for.
         close: closes the rooms, and says how.
     """
 
@@ -43,7 +42,6 @@ class Conductor:
     schedule: Schedule
     people: trio.Nursery
     latecomers: trio.Nursery
-    aside: trio.Nursery
     close: Callable[[str], None]
 
     async def run(self) -> None:
@@ -89,9 +87,10 @@ class Conductor:
     def _do_stop(self, step: Step) -> None:
         person = self.world.people.get(step.who)
         if person is not None and person.here:
-            receipt = self.world.rooms.stop(person.step.room, turn_id=step.who, reason="step")
-            self.world.note_receipt(receipt, step.who)
+            room = person.step.room
             due = person in self.world.reachable(None)
+            receipt = self.world.rooms.stop(room, turn_id=step.who, reason=step.who)
+            self.world.note_receipt(receipt, step.who, room)
             if due and step.who not in receipt.turn_ids:
                 self.world.blame("receipt", step.who, f"is not reached by its stop: {receipt}")
 
@@ -104,8 +103,12 @@ class Conductor:
     def _stop_many(self, room: str | None) -> None:
         world = self.world
         due = world.reachable(room)
-        receipt = world.rooms.stop_all() if room is None else world.rooms.stop(room)
-        world.note_receipt(receipt, room or "all")
+        what = room or "all"
+        if room is None:
+            receipt = world.rooms.stop_all(reason=what)
+        else:
+            receipt = world.rooms.stop(room, reason=what)
+        world.note_receipt(receipt, what, room)
         for person in due:
             if person.name not in receipt.turn_ids:
                 world.blame("receipt", person.name, "is not reached by a stop of its room")
@@ -128,18 +131,21 @@ class Conductor:
 
     def _do_retire(self, step: Step) -> None:
         if self.world.closing == NEVER:
-            self.aside.start_soon(self._retire, step.room)
+            self.world.aside.start_soon(self._retire, step.room)
 
     async def _retire(self, room: str) -> None:
         world, began = self.world, trio.current_time()
         world.say("retire", f"the {room}")
         due = world.reachable(room)
+        for person in due:
+            person.reasons.add(("retire", ""))
         number = len(world.retired)
         world.retired.append((room, began, NEVER))
         try:
             await world.rooms.retire(room)
             world.say("retire", f"has retired the {room}")
         except RoomsClosed:
+            began = NEVER
             if world.closing > trio.current_time():
                 world.blame("leak", "retire", "RoomsClosed, and the rooms are open")
         except Exception as error:

@@ -14,7 +14,18 @@ __all__ = ["draw"]
 
 ROOMS = ("kitchen", "attic")
 MOMENTS = (0.0, 0.0, 0.0, 0.05, 0.25, 0.5, 1.0)
-BODY_WEIGHTS = {"read": 20, "some": 3, "sleep": 3, "fail": 2, "shield": 3, "own": 2, "early": 1}
+BODY_WEIGHTS = {
+    "read": 18,
+    "some": 3,
+    "slow": 3,
+    "apart": 4,
+    "forgive": 2,
+    "sleep": 2,
+    "fail": 2,
+    "shield": 3,
+    "own": 2,
+    "early": 1,
+}
 OF_A_WORK = {"say": 14, "ask": 4, "finish": 10, "fail": 3, "say_end_again": 2, "leave": 3}
 OF_A_CANCEL = (
     "hold_cancels",
@@ -92,8 +103,9 @@ class _Drawing:
         lasts = 0.0
         if how == "some":
             lasts = self.r.randrange(1, 3)
-        elif how not in ("read", "early"):
+        elif how not in ("read", "early", "forgive"):
             lasts = self.moment()
+            lasts += 0.5 if how == "apart" else 0.0
         timeout = self.moment(2.0) if self.r.random() < 0.15 else math.inf
         return Step(self.moment(), "enter", name, room, how, lasts, timeout)
 

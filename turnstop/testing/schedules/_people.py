@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable, Callable
 
 import trio
 
@@ -28,8 +29,8 @@ async def take_turn(world: World, person: Person) -> None:
     """
     turn = person.turn
     if person.step.how == "early":
-        person.stopped_at = trio.current_time()
-        world.note_receipt(turn.stop("early"), f"{person.name} before entering")
+        what = f"{person.name} before entering"
+        world.note_receipt(turn.stop(what), what, person.step.room)
     person.scope.deadline = trio.current_time() + person.step.timeout
     person.queued_at, person.queued_order = trio.current_time(), world.next_order()
     world.say(person.name, f"wants the {turn.room}")
@@ -64,36 +65,83 @@ async def _enter(world: World, person: Person) -> None:
 
 
 async def _body(world: World, person: Person) -> None:
-    how, lasts = person.step.how, person.step.lasts
-    if how in ("read", "early"):
-        await _read(world, person, math.inf)
-    elif how == "some":
-        await _read(world, person, lasts)
-    elif how == "sleep":
-        await trio.sleep(lasts)
-    elif how == "fail":
-        await trio.sleep(lasts)
-        person.own = Boom(person.name)
-        raise person.own
-    elif how == "shield":
-        with trio.CancelScope(shield=True):
-            await trio.sleep(lasts)
-        await _read(world, person, math.inf)
-    else:
-        await trio.sleep(lasts)
-        world.note_receipt(person.turn.stop("own"), f"{person.name} from its own body")
-        await trio.lowlevel.checkpoint()
-        world.blame("body", person.name, "gets past a checkpoint after its own stop")
+    await BODY[person.step.how](world, person, person.step.lasts)
 
 
-async def _read(world: World, person: Person, most: float) -> None:
+async def _body_read(world: World, person: Person, _lasts: float) -> None:
+    await _read(world, person, math.inf)
+
+
+async def _body_slow(world: World, person: Person, lasts: float) -> None:
+    await _read(world, person, math.inf, pause=lasts)
+
+
+async def _body_apart(world: World, person: Person, lasts: float) -> None:
+    world.aside.start_soon(_read_apart, world, person)
+    await trio.sleep(lasts)
+
+
+async def _read_apart(world: World, person: Person) -> None:
+    await _body_forgive(world, person, 0.0)
+    person.read_until = trio.current_time()
+
+
+async def _body_forgive(world: World, person: Person, _lasts: float) -> None:
+    try:
+        await _read(world, person, math.inf)
+    except Exception as error:
+        world.say(person.name, f"its reader bears {error!r}")
+        person.caught = error
+
+
+async def _body_sleep(_world: World, _person: Person, lasts: float) -> None:
+    await trio.sleep(lasts)
+
+
+async def _body_fail(_world: World, person: Person, lasts: float) -> None:
+    await trio.sleep(lasts)
+    person.own = Boom(person.name)
+    raise person.own
+
+
+async def _body_shield(world: World, person: Person, lasts: float) -> None:
+    with trio.CancelScope(shield=True):
+        await trio.sleep(lasts)
+    await _read(world, person, math.inf)
+
+
+async def _body_own(world: World, person: Person, lasts: float) -> None:
+    await trio.sleep(lasts)
+    what = f"{person.name} from its own body"
+    world.note_receipt(person.turn.stop(what), what, person.step.room)
+    await trio.lowlevel.checkpoint()
+    world.blame("body", person.name, "gets past a checkpoint after its own stop")
+
+
+BODY: dict[str, Callable[[World, Person, float], Awaitable[None]]] = {
+    "read": _body_read,
+    "some": lambda world, person, lasts: _read(world, person, lasts),
+    "slow": _body_slow,
+    "apart": _body_apart,
+    "forgive": _body_forgive,
+    "sleep": _body_sleep,
+    "fail": _body_fail,
+    "shield": _body_shield,
+    "own": _body_own,
+    "early": _body_read,
+}
+
+
+async def _read(world: World, person: Person, most: float, pause: float = 0.0) -> None:
     events = 0
     async for event in person.turn:
         _hear(world, person, event)
         events += 1
         if events >= most:
             return
-    person.to_end = True
+        if pause:
+            await trio.sleep(pause)
+    person.to_end = person.step.how != "apart"
 
 
 def _hear(world: World, person: Person, event: Event) -> None:

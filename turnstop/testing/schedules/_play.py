@@ -85,12 +85,12 @@ def replay(make_probe: MakeProbe, schedule: Schedule) -> Played:
 async def _main(world: World, schedule: Schedule) -> None:
     async with (
         trio.open_nursery() as world.probe.far_end,
-        trio.open_nursery() as aside,
+        trio.open_nursery() as world._aside,
         trio.open_nursery() as outside,
     ):
         with trio.CancelScope() as outer:
             try:
-                await _open(world, schedule, outer, outside, aside)
+                await _open(world, schedule, outer, outside)
             except Boom:
                 world.say("the rooms", "raise their own error")
             except Exception as error:
@@ -101,7 +101,7 @@ async def _main(world: World, schedule: Schedule) -> None:
         for person in world.people.values():
             if person.here:
                 world.blame("hang", person.name, "is in its block after the rooms are left")
-        for nursery in (outside, aside, world.probe.far_end):
+        for nursery in (outside, world.aside, world.probe.far_end):
             nursery.cancel_scope.cancel()
 
 
@@ -110,13 +110,12 @@ async def _open(
     schedule: Schedule,
     outer: trio.CancelScope,
     outside: trio.Nursery,
-    aside: trio.Nursery,
 ) -> None:
-    closed, hows = trio.Event(), [""]
+    closed, world.inside = trio.Event(), schedule.inside
 
     def close(how: str) -> None:
         world.say("the rooms", f"close: {how}")
-        world.closing, hows[0] = trio.current_time(), how
+        world.closing, world.how = trio.current_time(), how
         world.cancelled = how == "cancel" or schedule.inside
         if how == "cancel":
             outer.cancel()
@@ -124,9 +123,9 @@ async def _open(
 
     async with _open_rooms(world), open_private_nursery() as inside:
         people = inside if schedule.inside else outside
-        aside.start_soon(_conduct, Conductor(world, schedule, people, outside, aside, close))
+        world.aside.start_soon(_conduct, Conductor(world, schedule, people, outside, close))
         await closed.wait()
-        if hows[0] == "raise":
+        if world.how == "raise":
             raise Boom("of the rooms")
         inside.cancel_scope.cancel()
 
@@ -138,7 +137,7 @@ async def _open_rooms(world: World) -> AsyncGenerator[None, None]:
         person.told.append(settlement)
         world.say(person.name, f"is settled: {settlement.ending.value}")
         if person.left_behind:
-            person.left_behind &= _alive(world)
+            person.alive_then = person.left_behind & _alive(world)
 
     probe = world.probe
     try:

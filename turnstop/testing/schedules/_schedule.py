@@ -50,6 +50,9 @@ class Step:
 BODIES = {
     "read": "reads to the end",
     "some": "reads some events, and breaks",
+    "slow": "reads to the end, and takes a while for each event",
+    "apart": "is read from another task, and leaves after a while",
+    "forgive": "reads to the end, and bears the turn's error",
     "sleep": "reads nothing, and leaves after a while",
     "fail": "raises an error of its own after a while",
     "shield": "shields itself for a while, then reads to the end",

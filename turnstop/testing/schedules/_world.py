@@ -59,8 +59,12 @@ class Person:
         stopped_at: when a receipt first named it.
         shut_out: the rooms were closed to it.
         asks: the questions that were read.
-        left_behind: what its work has left; after the settlement, what of it is alive then.
+        left_behind: what its work has left before the settlement.
+        alive_then: what of it was alive at the settlement.
+        read_until: when its reader in another task came to the end.
+        reasons: of the stops that named it.
         own: what its body raised.
+        caught: what its reader was given, and bore.
         error: what its block raised.
         told: what the rooms' observer was given.
     """
@@ -83,7 +87,11 @@ class Person:
     asks: list[Ask] = attrs.field(factory=list)
     ordered: dict[str, float] = attrs.field(factory=dict)
     left_behind: set[str] = attrs.field(factory=set)
+    alive_then: set[str] = attrs.field(factory=set)
+    reasons: set[tuple[str, str]] = attrs.field(factory=set)
+    read_until: float = NEVER
     own: BaseException | None = None
+    caught: BaseException | None = None
     error: BaseException | None = None
     told: list[Settlement] = attrs.field(factory=list)
 
@@ -108,7 +116,9 @@ class World:
         people: by the names of their turns, in the order in which they came.
         levers: which were used, and when.
         retired: rooms whose retirement began, came back, and when.
+        aside: where nobody is cancelled until all is over.
         closing: when the rooms were closed.
+        how: how they were.
         over: the rooms are left.
         cancelled: everything was cancelled from outside, or torn down by an error.
         tolerance: seconds within which two times are the same.
@@ -122,9 +132,12 @@ class World:
     levers: list[tuple[float, str, float]] = attrs.field(factory=list)
     retired: list[tuple[str, float, float]] = attrs.field(factory=list)
     closing: float = NEVER
+    how: str = ""
+    inside: bool = True
     over: bool = False
     cancelled: bool = False
     _rooms: Rooms[Any] | None = None
+    _aside: trio.Nursery | None = None
     _orders: Iterator[int] = attrs.field(factory=itertools.count, init=False)
 
     @property
@@ -132,6 +145,12 @@ class World:
         """See above."""
         assert self._rooms is not None
         return self._rooms
+
+    @property
+    def aside(self) -> trio.Nursery:
+        """See above."""
+        assert self._aside is not None
+        return self._aside
 
     @property
     def tolerance(self) -> float:
@@ -188,20 +207,33 @@ class World:
                 held = False
         return NEVER if held else work.asked_at
 
-    def note_receipt(self, receipt: StopReceipt, what: str) -> None:
-        """A stop has been asked for."""
+    def note_receipt(self, receipt: StopReceipt, what: str, room: str | None) -> None:
+        """A stop of a turn or a room, or of all (None), has been asked for: see `reason_of`."""
         self.say("stop", f"{what}: {receipt.verdict.name} {' '.join(receipt.turn_ids)}")
         told = receipt.verdict in (StopVerdict.ASKED, StopVerdict.JOINED)
-        if told is not bool(receipt.turn_ids):
+        people = [self.people[name] for name in receipt.turn_ids]
+        if told is not bool(people):
             self.blame("receipt", what, f"contradicts itself: {receipt}")
-        for name in receipt.turn_ids:
-            self.note_stopped(self.people[name])
+        if receipt.verdict is StopVerdict.ASKED and all(one.stopped_at < NEVER for one in people):
+            self.blame("receipt", what, f"all of them were stopped before: {receipt}")
+        for person in people:
+            if room not in (None, person.step.room):
+                self.blame("receipt", person.name, f"is reached by a stop of the {room}")
+            person.reasons.add(("stop_all" if room is None else "stop", what))
+            self.note_stopped(person)
 
     def note_stopped(self, person: Person) -> None:
-        """From this step on nothing of this turn is heard."""
+        """From this step on nothing of this turn is heard, and nobody waits for an answer."""
         person.stopped_at = min(person.stopped_at, trio.current_time())
         if person.turn.settlement is None and person.turn.state != "stopping":
             self.blame("receipt", person.name, f"is {person.turn.state} after its stop")
+        self.aside.start_soon(self._look_for_replies, person)
+
+    async def _look_for_replies(self, person: Person) -> None:
+        await trio.sleep(self.prompt)
+        work, asks = self.work_of(person), len(person.asks)
+        if self.disturbed_at == NEVER and work is not None and len(work.replies) < asks:
+            self.blame("asks", person.name, f"its stop left {asks} questions open")
 
     def reachable(self, room: str | None) -> list[Person]:
         """Whom a stop of a room, or of all, must reach."""
