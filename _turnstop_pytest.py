@@ -17,7 +17,9 @@ _MARKER = "turnstop_probe"
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the marker known."""
-    text = f"{_MARKER}(*probes): check each obligation of turnstop.testing against these probes"
+    text = (
+        f"{_MARKER}([probe, ...]): check each obligation of turnstop.testing against these probes"
+    )
     config.addinivalue_line("markers", text)
 
 
@@ -27,13 +29,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "obligation" in metafunc.fixturenames and marks:
         from turnstop.testing.plugin import parametrise
 
-        parametrise(metafunc, [probe for mark in marks for probe in mark.args])
+        parametrise(metafunc, [argument for mark in marks for argument in mark.args])
 
 
 @pytest.fixture
 def obligation(request: pytest.FixtureRequest) -> Callable[[], object]:
     """One obligation of one probe: call it to check it."""
     if not hasattr(request, "param"):
-        raise pytest.UsageError(f"obligation takes @pytest.mark.{_MARKER}(make_probe)")
+        raise pytest.UsageError(f"obligation takes @pytest.mark.{_MARKER}([probe, ...])")
     check: Callable[[], object] = request.param
     return check

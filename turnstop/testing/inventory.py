@@ -77,7 +77,6 @@ _BENCH = "python -m pip install 'turnstop[bench]'"
 OWN: Mapping[str, Probed | NoRemoteWork] = {
     "a2a": Probed(
         (f"{_HERE}.a2a:A2AProbe", f"{_HERE}.a2a:A2APollingProbe", f"{_HERE}.a2a:A2APlainProbe"),
-        real=(f"{_HERE}.real_a2a:RealA2AProbe",),
         needs=("a2a", "httpx"),
         install="python -m pip install 'turnstop[a2a]'",
         real_needs=("a2a", "httpx", "uvicorn", "starlette"),
@@ -85,7 +84,6 @@ OWN: Mapping[str, Probed | NoRemoteWork] = {
     ),
     "codex": Probed(
         (f"{_HERE}.codex:CodexProbe",),
-        real=(f"{_HERE}.real_codex:RealCodexProbe",),
         real_needs=("h11",),
         real_install=_BENCH,
     ),

@@ -1,12 +1,13 @@
 """Obligations as tests of pytest: one an obligation and probe.
 
-    @pytest.mark.turnstop_probe(MyProbe)
+    @pytest.mark.turnstop_probe([MyProbe])
     def test_keeps_its_promises(obligation):
         obligation()
 
 A probe is what `check_backend` takes, or the name of an adapter whose probes the inventory has.
-What the backend cannot do, and what takes a lever that the probe does not have, is skipped with
-the reason; so is a probe that needs what is not installed.
+They are in a list, since pytest takes a lone class for what is to be marked. What the backend
+cannot do, and what takes a lever that the probe does not have, is skipped with the reason; so is
+a probe that needs what is not installed.
 
 pytest loads this by itself where turnstop is installed. In a tree that is only on the path, say
 `-p _turnstop_pytest`.
@@ -58,10 +59,20 @@ class Check:
         return row
 
 
-def parametrise(metafunc: pytest.Metafunc, probes: Sequence[MakeProbe | str]) -> None:
-    """Make one test of each obligation and probe, or one that is skipped where it is missing."""
+def parametrise(metafunc: pytest.Metafunc, arguments: Sequence[Any]) -> None:
+    """Make one test of each obligation and probe, or one that is skipped where it is missing.
+
+    Args:
+        metafunc: what is to be parametrised.
+        arguments: of the marker: probes, names of adapters, and lists of them.
+    """
+    probes = [probe for argument in arguments for probe in _all(argument)]
     parameters = [parameter for probe in probes for parameter in _parameters(probe)]
     metafunc.parametrize("obligation", parameters, indirect=True)
+
+
+def _all(argument: Any) -> Sequence[MakeProbe | str]:
+    return argument if isinstance(argument, (list, tuple)) else [argument]
 
 
 def _parameters(probe: MakeProbe | str) -> Iterator[Any]:

@@ -1,0 +1,234 @@
+"""What is seen of a backend that has no probe, and what its factory may be."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from turnstop import BackendLost, BackendRefused, StopBudget
+from turnstop.abc import Emit, End, How, Proof, Request
+from turnstop.testing import OBLIGATIONS, Outcome, Report, check_backend
+from turnstop.testing._probe import LEVERS
+from turnstop.testing.bare import NotABackend, bare_probe, probe_factory
+
+SHORT = StopBudget(cancel_within=0.6, kill_within=0.1)
+CANCELLED = End(How.CANCELLED)
+BASIC = "stop_ends_the_work"
+
+
+@attrs.define(eq=False)
+class Turn:
+    """Ends as it was made to, once it is told."""
+
+    end: Any = CANCELLED
+    session: object | None = None
+    told: trio.Event = attrs.field(factory=trio.Event)
+
+    async def follow(self, emit: Emit) -> End:
+        await self.told.wait()
+        if isinstance(self.end, Exception):
+            raise self.end
+        return self.end
+
+    async def cancel(self, sent: Callable[[], None]) -> None:
+        sent()
+        self.told.set()
+
+
+class DeafTurn(Turn):
+    async def cancel(self, sent: Callable[[], None]) -> None:
+        sent()
+
+
+@attrs.define(eq=False)
+class Backend:
+    make: Callable[[], Any] = Turn
+    requests: list[Request[Any]] = attrs.field(factory=list)
+
+    async def start(self, request: Request[Any]) -> Any:
+        self.requests.append(request)
+        return self.make()
+
+
+async def outcomes(factory: Any, *only: str, **options: Any) -> dict[str, Outcome]:
+    report = await probe_factory(factory, only=only, budget=SHORT, **options)
+    return {row.obligation.name: row.outcome for row in report.rows}
+
+
+@asynccontextmanager
+async def open_honest() -> AsyncGenerator[Backend, None]:
+    yield Backend()
+
+
+async def make_honest() -> Backend:
+    return Backend()
+
+
+@pytest.mark.parametrize(
+    "factory",
+    [Backend, Backend(), lambda: Backend(), make_honest, open_honest, partial(Backend, Turn)],
+    ids=["class", "backend", "function", "coroutine function", "context manager", "partial"],
+)
+async def test_a_factory_has_many_forms(factory: Any) -> None:
+    assert await outcomes(factory, BASIC) == {BASIC: Outcome.GREEN}
+
+
+async def test_what_needs_no_lever_is_run_and_the_rest_is_not() -> None:
+    report = await probe_factory(lambda: Backend(partial(Turn, session="s")), budget=SHORT)
+    assert [row.obligation.name for row in report.rows] == list(OBLIGATIONS)
+    for row in report.rows:
+        levers = [need for need in row.obligation.needs if need in LEVERS]
+        if levers:
+            assert row.outcome is Outcome.NOT_RUN
+            assert row.text == f"takes the lever {', '.join(levers)}"
+    assert len([row for row in report.rows if row.outcome is not Outcome.NOT_RUN]) >= 10
+
+
+async def test_a_backend_without_conversations_is_excused_from_them() -> None:
+    found = await outcomes(Backend, "retired_room_begins_anew", BASIC)
+    assert found == {"retired_room_begins_anew": Outcome.EXCUSED, BASIC: Outcome.GREEN}
+
+
+async def test_who_goes_on_in_a_retired_conversation_is_not_excused() -> None:
+    backend = Backend(partial(Turn, session="for ever"))
+    found = await outcomes(backend, "retired_room_begins_anew")
+    assert found == {"retired_room_begins_anew": Outcome.RED}
+
+
+async def test_what_does_not_end_is_red_and_others_are_not_waited_for() -> None:
+    rows = (await probe_factory(partial(Backend, DeafTurn), budget=SHORT)).rows
+    found = {row.obligation.name: row for row in rows}
+    assert found[BASIC].outcome is Outcome.RED
+    assert "the work did not end" in found[BASIC].text
+    assert found["stop_is_told_once"].outcome is Outcome.GREEN
+    assert "not waited for" in found["next_turn_waits"].text
+
+
+@pytest.mark.parametrize(
+    ("end", "ended"),
+    [
+        (End(How.CANCELLED), True),
+        (End(How.SILENT, Proof.STREAM), True),
+        (End(How.CANCELLED, Proof.CLAIMED), False),
+        (BackendLost("gone", gone=True), True),
+        (BackendLost("who knows"), False),
+    ],
+)
+async def test_an_end_is_what_the_contract_says(end: Any, ended: bool) -> None:
+    backend = Backend(partial(Turn, end))
+    probe = bare_probe(backend)
+    async with probe.open() as watched:
+        turn = await watched.start(Request("kitchen", "1", "first"))
+        await turn.cancel(lambda: None)
+        try:
+            await turn.follow(None)
+        except BackendLost:
+            pass
+    (work,) = probe.works
+    assert len(work.told_at) == 1
+    assert (work.ended_at is not None) is ended
+
+
+async def test_a_kill_ends_only_what_is_not_followed_any_more() -> None:
+    class KilledTurn(Turn):
+        async def kill(self) -> None:
+            pass
+
+    probe = bare_probe(Backend(partial(KilledTurn, BackendLost("broken"))))
+    async with probe.open() as watched:
+        turn = await watched.start(Request("kitchen", "1", "first"))
+        await turn.kill()
+        (work,) = probe.works
+        assert work.runs
+        await turn.cancel(lambda: None)
+        with pytest.raises(BackendLost):
+            await turn.follow(None)
+    assert not work.runs
+
+
+async def test_a_refused_start_begins_nothing() -> None:
+    class Refusing(Backend):
+        async def start(self, request: Request[Any]) -> Any:
+            raise BackendRefused("no")
+
+    probe = bare_probe(Refusing)
+    async with probe.open() as watched:
+        with pytest.raises(BackendRefused):
+            await watched.start(Request("kitchen", "1", "first"))
+    assert probe.works[0].began_at is None
+
+
+def test_optional_members_are_there_where_the_adapter_has_them() -> None:
+    class Sweeping(Turn):
+        acknowledges = False
+
+        async def leftovers(self) -> list[object]:
+            return []
+
+    async def members(make: Any) -> list[bool]:
+        async with bare_probe(partial(Backend, make)).open() as watched:
+            turn = await watched.start(Request("kitchen", "1", "first"))
+            names = ("kill", "leftovers", "acknowledges", "sweep")
+            return [hasattr(watched, "forget"), *(hasattr(turn, name) for name in names)]
+
+    assert trio.run(members, Sweeping) == [False, False, True, True, False]
+    assert trio.run(members, Turn) == [False, False, False, False, False]
+
+
+async def test_no_two_turns_of_a_shared_backend_have_the_same_name() -> None:
+    backend = Backend()
+    await probe_factory(backend, budget=SHORT)
+    turns = [(request.room, request.turn_id) for request in backend.requests]
+    assert len(turns) > 10
+    assert len({*turns}) == len(turns)
+    assert len({turn_id for _, turn_id in turns}) == len(turns)
+
+
+async def test_the_prompt_is_what_is_asked() -> None:
+    backend = Backend()
+    await probe_factory(backend, only=[BASIC], budget=SHORT, prompt="count to a million")
+    assert [one.content for one in backend.requests] == ["count to a million (first)"]
+
+
+@pytest.mark.parametrize(
+    ("factory", "why"),
+    [
+        (lambda: 3, "gives 3, which has no start"),
+        (lambda url: Backend(), "cannot be called without arguments"),
+        (lambda: 1 / 0, "raised ZeroDivisionError: division by zero"),
+        (partial(Backend, lambda: None), "start returned None, which has no follow"),
+        (partial(Backend, lambda: 1 / 0), "start raised ZeroDivisionError"),
+        ("Backend", "gives 'Backend', which has no start"),
+    ],
+)
+async def test_what_cannot_be_checked_is_told(factory: Any, why: str) -> None:
+    with pytest.raises(NotABackend) as caught:
+        await outcomes(factory, BASIC)
+    assert why in str(caught.value)
+
+
+async def test_work_that_is_over_by_itself_cannot_be_stopped() -> None:
+    def over() -> Turn:
+        turn = Turn(End(How.COMPLETED))
+        turn.told.set()
+        return turn
+
+    with pytest.raises(NotABackend, match="its work was over by itself"):
+        await outcomes(partial(Backend, over), BASIC)
+
+
+async def test_an_unknown_obligation_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="there is no obligation nope"):
+        await outcomes(Backend, "nope")
+
+
+def test_it_is_a_probe_as_any_other() -> None:
+    report: Report = check_backend(partial(bare_probe, Backend), only=[BASIC, "stop_is_told_once"])
+    assert [row.outcome for row in report.rows] == [Outcome.GREEN, Outcome.GREEN]
+    assert report.probe == "Backend"
