@@ -599,7 +599,7 @@ async def test_a_sub_agent_that_cannot_be_read_does_not_hide_the_others() -> Non
         server.agents = {"A1": agent("V1", "U1"), "A2": agent("V2", "U1")}
         told = server.handlers["thread/turns/list"]
 
-        async def tell(params: Frame) -> Frame:
+        async def tell(params: Frame) -> Any:
             return {"error": NO_TURN} if params["threadId"] == "A1" else await told(params)
 
         server.handlers["thread/turns/list"] = tell

@@ -5,7 +5,6 @@ A command that ignores signals says when it does, by a file: a stop in between w
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import signal
@@ -33,7 +32,8 @@ try:
         open_lab,
         write_prompt,
     )
-    from turnstop.lab.responses import ResponsesReply
+
+    from .golden_codex import sub_agents
 
     PROGRAM = find_codex().path
 except (ImportError, MissingProgram) as absent:
@@ -337,29 +337,15 @@ async def test_a_busy_thread_is_refused_and_its_turn_untouched(tmp_path: Path) -
             await turn.cancel(lambda: None)
 
 
-def spawn_agents(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the lab's model turn the command `AGENT prompt` into a sub-agent with that prompt."""
-    plain = ResponsesReply.tool
-
-    def tool(reply: ResponsesReply, command: str) -> bytes:
-        frame = plain(reply, command)
-        _, found, prompt = command.partition("AGENT ")
-        if not found:
-            return frame
-        call = reply._output[-1]
-        call["namespace"] = "multi_agent_v1"
-        call["name"] = "spawn_agent"
-        call["arguments"] = json.dumps({"message": prompt})
-        return reply._event("response.output_item.done", output_index=0, item=call)
-
-    monkeypatch.setattr(ResponsesReply, "tool", tool)
-
-
 async def test_a_sub_agent_and_its_command_end_with_the_turn_that_set_them_to_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    spawn_agents(monkeypatch)
-    async with open_world(tmp_path) as world:
+    with sub_agents():
+        await stop_a_turn_with_agents(tmp_path)
+
+
+async def stop_a_turn_with_agents(home: Path) -> None:
+    async with open_world(home) as world:
         parked, park = write_prompt(Behaviour("park"))
         shell, command, ready = world.tool(KINDS["TERM-ignoring"])
         outer, nested = write_prompt(Behaviour("tool", None, f"AGENT {command}", "park"))

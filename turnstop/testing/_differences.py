@@ -24,7 +24,7 @@ class Rule:
         kinds: paths where only the kind of value is: text, number, object, null, absent.
         ids: paths where it is the same but for the name: what is one thing in the golden wire is
             one thing in the other, what are two are two.
-        repeats: whether several in a row are as good as one.
+        repeats: whether several in a row are as good as one; with `anywhere`, several at all.
         optional: whether it may be missing, or more.
         anywhere: whether only that it comes matters, and not where.
     """
@@ -97,14 +97,17 @@ def _kept(frames: Sequence[WireFrame], rules: Mapping[str, Rule], names: Names) 
     """The frames that matter."""
     kept: list[_Entry] = []
     last: dict[Direction, str] = {}
+    seen: set[str] = set()
     for frame, name in zip(frames, names(frames), strict=True):
         full = f"{frame.direction} {name}"
         rule = rules.get(full)
         if rule is None and frame.direction == "<-":
             continue
         rule = rule or Rule()
-        if not (rule.repeats and last.get(frame.direction) == full):
+        again = full in seen if rule.anywhere else last.get(frame.direction) == full
+        if not (rule.repeats and again):
             kept.append(_Entry(full, frame.direction, frame.body, rule, len(kept)))
+        seen.add(full)
         last[frame.direction] = full
     return kept
 

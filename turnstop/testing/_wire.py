@@ -15,7 +15,8 @@ Direction: TypeAlias = Literal["->", "<-"]
 DIRECTIONS: tuple[Direction, ...] = ("->", "<-")
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<![0-9a-zA-Z])[0-9a-f]{12,}")
 _LOOPBACK = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\]):\d+")
-_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[\d.]*(?:Z|[+-]\d\d:?\d\d)?")
+_DAY = r"\d{4}([-/])\d\d\1\d\d"
+_TIME = re.compile(_DAY + r"(?:[T ]\d\d([-:])\d\d\2\d\d[\d.]*(?:Z|[+-]\d\d:?\d\d)?)?")
 _CLOCK = re.compile(r"(?:At|Ms|_at|_ms)$")
 
 

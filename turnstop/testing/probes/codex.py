@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from typing import ClassVar
 
 from ...abc import Backend
 from ...adapters.codex import CodexContent
@@ -21,7 +22,7 @@ class CodexProbe(Probe):
     """
 
     name = "codex"
-    unable = {
+    unable: ClassVar[Mapping[str, str]] = {
         "reach": "codex is spoken to over the pipes of its process: whoever loses them ends the "
         "process, and a new one knows nothing of the turns of the old"
     }
@@ -91,12 +92,13 @@ class CodexProbe(Probe):
         await self.codex.say_end_again(work)
 
     async def leave(self, work: Work) -> None:
-        """Set a sub-agent to work."""
-        await self.codex.leave(work)
+        """Set a sub-agent to work, and begin a shell command."""
+        await self.codex.set_to_work(work)
+        await self.codex.run_command(work)
 
     @property
     def alive(self) -> Sequence[str]:
-        """The sub-agents that work."""
+        """The sub-agents that work, and the commands that run."""
         return self.codex.alive
 
     async def die(self) -> None:

@@ -20,21 +20,25 @@ from ....transports.proctable import Marked
 from ....transports.restart import Restarting, open_restarting
 from ._recording import RecordingCodex
 
-_SETTINGS = _Settings(cwd=None, model=None, sandbox=None, approval=None, tools=())
+_PLAIN = {"cwd": None, "model": None, "sandbox": None, "approval": None, "tools": ()}
 
 
 @asynccontextmanager
-async def open_recorded(codex: RecordingCodex) -> AsyncGenerator[Backend[CodexContent], None]:
+async def open_recorded(
+    codex: RecordingCodex, **settings: Any
+) -> AsyncGenerator[Backend[CodexContent], None]:
     """Open the adapter over it; a process that is lost is begun anew, as with `open_codex`.
 
-    No shell commands are run, and none are looked for in the process table.
+    Takes the settings of `open_codex`. No shell commands are run, and none are looked for in the
+    process table.
 
     **Cancellation:** as `open_codex`, but takes no time.
     """
+    chosen = _Settings(**{**_PLAIN, **settings})
     try:
         async with open_restarting(partial(_connect, codex)) as restarting:
             await restarting.get()
-            yield _Backend(cast("Restarting[Any]", restarting), _SETTINGS, _find_none)
+            yield _Backend(cast("Restarting[Any]", restarting), chosen, _find_none)
     finally:
         codex.end_all()
 

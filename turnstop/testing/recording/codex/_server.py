@@ -128,9 +128,9 @@ class AppServer:
             nursery.start_soon(self._respond, frame)
         elif "id" in frame:
             self.answers[frame["id"]] = frame
-            self._answered(frame)
+            nursery.start_soon(self._answered, frame)
 
-    def _answered(self, frame: Frame) -> None:
+    async def _answered(self, frame: Frame) -> None:
         """A request of its own was answered."""
 
     def _keep(self, direction: Direction, frame: Frame) -> None:
@@ -141,8 +141,10 @@ class AppServer:
 
         **Cancellation:** it is said all the same.
         """
-        self._keep("<-", frame)
-        self.write_line(json.dumps(frame).encode())
+        line = json.dumps(frame)
+        # What it is made of may change after it was said.
+        self._keep("<-", json.loads(line))
+        self.write_line(line.encode())
         await trio.lowlevel.checkpoint()
 
     def write_line(self, line: bytes) -> None:
