@@ -75,6 +75,7 @@ def _check_session(world: World, room: str, people: list[Person]) -> Found:
     worked = [(person, world.work_of(person)) for person in people]
     began = [(p, w) for p, w in worked if w is not None and w.began_at is not None]
     began.sort(key=lambda pair: pair[1].asked_at)
+    tolerance = world.tolerance
     for (first, one), (second, other) in pairwise(began):
         settlement = first.turn.settlement
         if settlement is None or one.session is None or other.session is None:
@@ -90,7 +91,7 @@ def _check_session(world: World, room: str, people: list[Person]) -> Found:
             text = f"goes on with {first.name}, whose work may be alive"
             yield "session", second.name, text
         forgotten = any(
-            name == room and one.asked_at + world.tolerance < began and end <= other.asked_at
+            name == room and one.asked_at + tolerance < began and end + tolerance < other.asked_at
             for name, began, end in world.retired
         )
         if same and forgotten:

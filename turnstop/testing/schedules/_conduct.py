@@ -137,8 +137,9 @@ class Conductor:
         world, began = self.world, trio.current_time()
         world.say("retire", f"the {room}")
         due = world.reachable(room)
-        for person in due:
-            person.reasons.add(("retire", ""))
+        for person in world.people.values():
+            if person.here and person.step.room == room:
+                person.reasons.add(("retire", ""))
         number = len(world.retired)
         world.retired.append((room, began, NEVER))
         try:
