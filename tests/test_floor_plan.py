@@ -61,7 +61,7 @@ TRIO = {"attrs", "outcome", "trio"}
 OUTSIDERS = {"F0": {"attrs"}, "F1": TRIO, "F2": TRIO, "F3": TRIO}
 ONLY_IN = {
     "trio_asyncio": {"transports.aio"},
-    "asyncio": {"lab.a2a_server", "transports.aio", "cli.band_child"},
+    "asyncio": {"lab.a2a_server", "lab._steering", "transports.aio", "cli.band_child"},
 }
 HEAVY = ("trio_asyncio", "a2a", "httpx", "httpx2", "h11", "starlette", "click", "rich")
 MODULE_LINES = {"_turn": 300}

@@ -28,9 +28,16 @@ _START_GRACE = 30.0
 
 @attrs.define(eq=False)
 class Work:
-    """One run of the executor. Times are on Trio's clock; `ended_at` is None while it works."""
+    """One run of the executor.
+
+    Attributes:
+        began_at: when it began, on Trio's clock, as the next one.
+        context: the conversation.
+        ended_at: None while it works.
+    """
 
     began_at: float
+    context: str = ""
     ended_at: float | None = None
 
 
@@ -85,6 +92,21 @@ class A2AServer:
         while self.alive(token):
             await self._changed.park()
 
+    async def changed(self) -> None:
+        """Wait until it has told something more.
+
+        **Cancellation:** leaves nothing behind.
+        """
+        await self._changed.park()
+
+    def order(self, **order: object) -> None:
+        """Steer work whose message has the mode `steer`: see `turnstop.lab._steering`.
+
+        It is there before anything that is sent to the agent later.
+        """
+        assert isinstance(self._process.stdin, trio.lowlevel.FdStream)
+        os.write(self._process.stdin.fileno(), json.dumps(order).encode() + b"\n")
+
     async def kill(self) -> None:
         """End the process by force, and wait for it.
 
@@ -120,7 +142,7 @@ class A2AServer:
         if "port" in fact:
             self.url = f"http://127.0.0.1:{fact['port']}/"
         elif "began" in fact:
-            self._work[str(fact["began"])].append(Work(at))
+            self._work[str(fact["began"])].append(Work(at, str(fact["context"])))
         elif "told" in fact:
             self._told[str(fact["told"])].append(at)
         elif "ended" in fact:

@@ -20,6 +20,7 @@ fail        failed, with a reason
 crash       the executor raises
 linger      failed, and works on for `seconds`
 muddle      breaks the protocol, and ignores its cancellation for `seconds`
+steer       does what is written to standard input: see `_steering`
 status      (not the executor:) HTTP 500
 garbage     (not the executor:) an answer that is not JSON
 silence     (not the executor:) no answer at all
@@ -66,6 +67,8 @@ from a2a.types.a2a_pb2 import (
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ._steering import Steering, read_orders
+
 _ORDER = re.compile(r"(?P<mode>\w+)(?P<rest>(?: \w+=\S+)*)")
 
 
@@ -94,6 +97,7 @@ class _Turn:
         self.message = context.message
         self.continued = context.current_task is not None
         self.order = _Order(get_message_text(context.message))
+        self.token = self.order.token
         self._ids = (context.task_id or "", context.context_id or "")
         self._queue = queue
 
@@ -122,13 +126,15 @@ class _Turn:
 class _Executor(AgentExecutor):
     """Does what the message says, and tells when the work began and ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, steering: Steering) -> None:
         self._tokens: dict[str, str] = {}
+        self._steer = steering.follow_orders
+        self._steering = steering
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         turn = _Turn(context, event_queue)
         self._tokens[context.task_id or ""] = turn.order.token
-        _say(began=turn.order.token, at=time.monotonic())
+        _say(began=turn.token, at=time.monotonic(), context=context.context_id)
         try:
             await getattr(self, f"_{turn.order.mode}", self._answer)(turn)
         finally:
@@ -136,12 +142,11 @@ class _Executor(AgentExecutor):
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
         task_id = context.task_id or ""
-        _say(told=self._tokens.get(task_id, ""), at=time.monotonic())
-        await event_queue.enqueue_event(
-            new_text_status_update_event(
-                task_id, context.context_id or "", TaskState.TASK_STATE_CANCELED, "cancelled"
-            )
-        )
+        token = self._tokens.get(task_id, "")
+        _say(told=token, at=time.monotonic())
+        state = TaskState.TASK_STATE_CANCELED
+        said = new_text_status_update_event(task_id, context.context_id or "", state, "cancelled")
+        await self._steering.cancel(token, lambda: event_queue.enqueue_event(said))
 
     async def _answer(self, turn: _Turn) -> None:
         await turn.publish()
@@ -275,12 +280,12 @@ def _card(url: str, streaming: bool) -> AgentCard:
     )
 
 
-async def _end_with_stdin(server: uvicorn.Server) -> None:
+async def _end_with_stdin(server: uvicorn.Server, steering: Steering) -> None:
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
     )
-    await reader.read()
+    await read_orders(reader, steering)
     server.should_exit = True
 
 
@@ -293,7 +298,8 @@ async def _serve(port: int, streaming: bool, blocking: bool) -> None:
     port = listener.getsockname()[1]
     card = _card(f"http://127.0.0.1:{port}/", streaming)
     kind = _Blocking if blocking else DefaultRequestHandler
-    handler = kind(_Executor(), InMemoryTaskStore(), card)
+    steering = Steering()
+    handler = kind(_Executor(steering), InMemoryTaskStore(), card)
     app = Starlette(
         routes=[*create_agent_card_routes(card), *create_jsonrpc_routes(handler, "/")],
     )
@@ -301,7 +307,7 @@ async def _serve(port: int, streaming: bool, blocking: bool) -> None:
         _Misbehaving(app), log_level="warning", lifespan="off", timeout_graceful_shutdown=1
     )
     server = uvicorn.Server(config)
-    watch = asyncio.ensure_future(_end_with_stdin(server))
+    watch = asyncio.ensure_future(_end_with_stdin(server, steering))
     _say(port=port)
     await server.serve(sockets=[listener])
     await handler.aclose()
