@@ -14,6 +14,7 @@ from ._probe import ABILITIES, LEVERS, Probe, Work
 from ._report import Observed, Outcome, Report, Row
 from ._run import ObligationsBroken, check_backend, check_obligation, probe_backend
 from ._stage import Actor, Broken, Stage
+from .bare import NotABackend, bare_probe, probe_factory
 from .clock import Stalled, run_in_virtual_time
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "OBLIGATIONS",
     "Actor",
     "Broken",
+    "NotABackend",
     "Obligation",
     "ObligationsBroken",
     "Observed",
@@ -32,8 +34,10 @@ __all__ = [
     "Stage",
     "Stalled",
     "Work",
+    "bare_probe",
     "check_backend",
     "check_obligation",
     "probe_backend",
+    "probe_factory",
     "run_in_virtual_time",
 ]

@@ -1,8 +1,8 @@
 """The process in which an adapter is probed: what it does wrong, it does here.
 
 stdout is taken away first: what is said to the command goes through a copy of it that only the
-`Wire` knows, and what the adapter prints goes into a file. When stdin is closed, the command wants
-no more, or is gone: then this process ends too, by itself or by force.
+`Speaker` knows, and what the adapter prints goes into a file. When stdin is closed, the command
+wants no more, or is gone: then this process ends too, by itself or by force.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ...testing._factory import NotABackend
 from ...testing._loading import Missing, as_probes
 from ...testing._run import chosen
 from ...testing.bare import probe_factory
-from .job import Job, Wire
+from .job import Job, Speaker
 from .naming import Unnamed, find
 
 _BEAT = 0.5
@@ -38,20 +38,20 @@ _WORKER = "Trio thread "
 
 def main() -> NoReturn:
     """Probe what the one argument says."""
-    wire, printed = Wire(os.dup(1)), _take_output()
+    speaker, printed = Speaker(os.dup(1)), _take_output()
     _end_with_the_command()
     job = Job.from_argument(sys.argv[1])
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        bad = _work(job, wire)
+        bad = _work(job, speaker)
     except KeyboardInterrupt:
         sys.exit(130)
     if bad:
-        wire.say("bad", text=bad)
+        speaker.say("bad", text=bad)
     sys.stdout.flush()
     text = os.pread(printed.fileno(), _SHOWN, 0).decode(errors="replace")
-    wire.say("done", threads=list(_threads()), printed=text)
+    speaker.say("done", threads=list(_threads()), printed=text)
     sys.exit(0)
 
 
@@ -90,13 +90,13 @@ def _threads() -> Iterator[str]:
             yield f"the thread {thread.name}"
 
 
-def _work(job: Job, wire: Wire) -> str:
+def _work(job: Job, speaker: Speaker) -> str:
     """Probe it; return why it cannot be probed, empty where it can."""
     try:
         for target in job.targets:
-            wire.say("stage", name="import", of=target)
+            speaker.say("stage", name="import", of=target)
             for found in as_probes(find(target)):
-                _probe(job, target, found, wire)
+                _probe(job, target, found, speaker)
     except (NotABackend, Missing, Unnamed) as error:
         return str(error)
     except KeyboardInterrupt:
@@ -114,24 +114,24 @@ def _describe(error: BaseException) -> str:
     return f"raised {type(error).__name__}: {error}"
 
 
-def _probe(job: Job, target: str, found: Any, wire: Wire) -> None:
+def _probe(job: Job, target: str, found: Any, speaker: Speaker) -> None:
     is_probe = job.probes or (isinstance(found, type) and issubclass(found, Probe))
-    wire.say("stage", name="open", of=target)
+    speaker.say("stage", name="open", of=target)
     names = [one.name for one in chosen(job.only)]
-    told = partial(_say_row, wire)
+    told = partial(_say_row, speaker)
     if not is_probe:
-        wire.say("probe", name=target, bare=True, obligations=names)
-        trio.run(partial(_probe_bare, job, found, wire, told))
+        speaker.say("probe", name=target, bare=True, obligations=names)
+        trio.run(partial(_probe_bare, job, found, speaker, told))
         return
     if job.real:
         trio.run(_open_once, found())
-    wire.say("probe", name=getattr(found, "name", "") or target, bare=False, obligations=names)
-    wire.say("stage", name="check", of=target)
+    speaker.say("probe", name=getattr(found, "name", "") or target, bare=False, obligations=names)
+    speaker.say("stage", name="check", of=target)
     probe_backend(found, only=job.only, told=told)
 
 
-def _say_row(wire: Wire, row: Row) -> None:
-    wire.say("row", row=row.to_json())
+def _say_row(speaker: Speaker, row: Row) -> None:
+    speaker.say("row", row=row.to_json())
 
 
 async def _open_once(probe: Probe) -> None:
@@ -145,10 +145,10 @@ async def _open_once(probe: Probe) -> None:
         probe.far_end.cancel_scope.cancel()
 
 
-async def _probe_bare(job: Job, factory: Any, wire: Wire, told: Any) -> None:
+async def _probe_bare(job: Job, factory: Any, speaker: Speaker, told: Any) -> None:
     async with open_private_nursery() as nursery:
         before = set(_tasks())
-        nursery.start_soon(_beat, wire)
+        nursery.start_soon(_beat, speaker)
         await probe_factory(
             factory,
             only=job.only,
@@ -156,12 +156,12 @@ async def _probe_bare(job: Job, factory: Any, wire: Wire, told: Any) -> None:
             budget=StopBudget(cancel_within=job.cancel_within, kill_within=job.kill_within),
             prompt=job.prompt,
             unable=job.unable,
-            opened=partial(wire.say, "stage", name="check", of=job.adapter),
+            opened=partial(speaker.say, "stage", name="check", of=job.adapter),
         )
         await trio.sleep(_MOMENT)
         left = [f"the task {task.name}" for task in _tasks() if task not in before]
         if left:
-            wire.say("left", names=left)
+            speaker.say("left", names=left)
         nursery.cancel_scope.cancel()
 
 
@@ -172,8 +172,8 @@ def _tasks() -> Iterator[trio.lowlevel.Task]:
         yield from nursery.child_tasks
 
 
-async def _beat(wire: Wire) -> None:
+async def _beat(speaker: Speaker) -> None:
     """Say that not everything stands still."""
     while True:
-        wire.say("beat")
+        speaker.say("beat")
         await trio.sleep(_BEAT)

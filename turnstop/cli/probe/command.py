@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import IO
 
 import click
@@ -99,24 +100,17 @@ def probe(
     _check_only(only)
     excuses = _excuses(unable)
     json_file = None if json_name is None else opened(json_name)
-    jobs = []
-    for adapter in dict.fromkeys(adapters):
-        targets, probes = _targets(adapter, real)
-        jobs.append(
-            Job(
-                adapter=adapter,
-                targets=targets,
-                probes=probes,
-                only=only,
-                real=real,
-                cancel_within=cancel_within,
-                kill_within=kill_within,
-                prompt=prompt,
-                unable=excuses,
-            )
-        )
-    printer = Printer(sys.stderr if json_name == "-" else sys.stdout, verbose)
-    probings = _run(jobs, printer)
+    like = partial(
+        Job,
+        only=only,
+        real=real,
+        cancel_within=cancel_within,
+        kill_within=kill_within,
+        prompt=prompt,
+        unable=excuses,
+    )
+    jobs = [_job(like, adapter, real) for adapter in dict.fromkeys(adapters)]
+    probings = _run(jobs, Printer(sys.stderr if json_name == "-" else sys.stdout, verbose))
     if json_file is not None:
         with writing("--json"), json_file:
             _write(probings, json_file)
@@ -145,20 +139,21 @@ def _names() -> list[str]:
     return sorted(read_inventory().adapters)
 
 
-def _targets(adapter: str, real: bool) -> tuple[tuple[str, ...], bool]:
-    """What is to be imported, and whether that is known to be probes."""
+def _job(like: Callable[..., Job], adapter: str, real: bool) -> Job:
     module, colon, attribute = adapter.partition(":")
     if not colon:
-        return _registered(adapter, real)
+        targets, probes = _registered(adapter, real)
+        return like(adapter=adapter, targets=targets, probes=probes)
     if real:
         raise BadInput(f"--real is for adapters by name, and {adapter} is a factory")
     if not module or not attribute or "/" in module or module.endswith(".py"):
         text = f"{adapter}: name a factory as Python imports it: package.module:factory"
         raise BadInput(text)
-    return (adapter,), False
+    return like(adapter=adapter, targets=(adapter,))
 
 
 def _registered(name: str, real: bool) -> tuple[tuple[str, ...], bool]:
+    """What is to be imported, and whether that is known to be probes."""
     inventory = read_inventory()
     if name not in inventory.adapters:
         text = f"there is no adapter {name}: there are {', '.join(sorted(inventory.adapters))}"

@@ -11,7 +11,7 @@ import attrs
 
 from ...testing import Obligation, Observed, Outcome, Row
 
-__all__ = ["Job", "Wire", "read_row"]
+__all__ = ["Job", "Speaker", "read_row"]
 
 
 @attrs.frozen(kw_only=True)
@@ -51,7 +51,7 @@ class Job:
 
 
 @attrs.frozen
-class Wire:
+class Speaker:
     """Where the probing process says how far it is: a descriptor that nobody else has."""
 
     _descriptor: int
