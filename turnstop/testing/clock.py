@@ -150,9 +150,9 @@ class _Watch(trio.abc.Instrument):
             late, self.late = self.late, ""
             still = time.perf_counter() - self._moved_at
             self._push(f"{late}; virtual time stands still for {still:.2g} s of it", late=True)
-        # A first pass without a step may yet wake those who wait for all tasks to be blocked; they
-        # have stepped before the second. A pass that took time waits for them too.
-        elif not stepped and not timeout and _nothing_ahead():
+        # The pass after a step may yet wake those who wait for all tasks to be blocked. They have
+        # stepped before the next one.
+        elif not stepped and _nothing_ahead():
             self._push("nothing will ever happen again: every task waits, and no deadline is ahead")
 
     def after_run(self) -> None:
@@ -178,7 +178,6 @@ class _Watch(trio.abc.Instrument):
         self.wreck = all_tasks()
 
         def broken() -> float:
-            del self.clock.current_time
             raise RuntimeError("the stalled run does not end by itself and is torn down")
 
         self.clock.current_time = broken  # type: ignore[method-assign]
