@@ -136,16 +136,16 @@ def test_what_was_seen_is_told_of_green_ones_with_v() -> None:
 def test_the_report_as_json_on_stdout_and_the_rows_beside() -> None:
     write("def noisy():\n    print('{')\n    return Deaf()\n")
     result = probe("theirs:noisy", "stranger:Backend", *BASIC, "--json")
-    assert result.exit_code == 1, result.output
+    assert result.exit_code == 2, result.output
     theirs, honest = json.loads(result.stdout)["adapters"]
-    assert theirs["verdict"] == "red"
+    assert theirs["verdict"] == "bad input"
     assert theirs["printed"] == "{\n"
+    assert theirs["reports"][0]["verdict"] == "red"
     (row,) = theirs["reports"][0]["rows"]
     assert (row["obligation"], row["outcome"]) == ("stop_ends_the_work", "red")
     assert row["observed"][0]["ended"] is None
     assert honest["verdict"] == "green"
     assert "A stop ends the work" in result.stderr
-    assert "it prints to stdout" in result.stderr
 
 
 def test_the_report_goes_into_a_file() -> None:
@@ -228,6 +228,11 @@ BAD = {
         "class X(Backend):\n    async def start(self, request):\n"
         "        turn = Turn(); turn.told.set(); return turn",
         "its work was over by itself",
+    ),
+    "prints": (
+        "theirs:x",
+        "def x():\n    print('hello'); os.system('echo there')\n    return Backend()",
+        "it prints to stdout, which is the application's",
     ),
     "leaves a task": (
         "theirs:x",

@@ -132,6 +132,10 @@ class Ears:
     def _hear_done(self, threads: list[str], printed: str) -> None:
         self._hear_left(threads)
         self.probing.printed = printed
+        if printed.strip():
+            line = printed.strip().partition("\n")[0][:80]
+            text = f"it prints to stdout, which is the application's: {line!r}; log it instead"
+            self.probing.bad.append(text)
         self.over = True
 
     # Silence.

@@ -50,7 +50,9 @@ class Printer:
         word = click.style(f"{row.outcome.value:8}", **_STYLES[row.outcome])  # type: ignore[arg-type]
         self._say(f"  {word} {self._wrap(row.obligation.says)}")
         for line in self._details(row):
-            self._say(_INDENT + click.style(self._wrap(line), dim=row.outcome is not Outcome.RED))
+            self._say(
+                _INDENT + click.style(self._wrap(line), dim=row.outcome is not Outcome.RED or None)
+            )
 
     def _details(self, row: Row) -> Iterator[str]:
         if row.outcome is not Outcome.NOT_RUN or self.verbose:
@@ -67,10 +69,6 @@ class Printer:
         for report in probing.reports:
             if report.rows:
                 self._say(_sum(report))
-        if probing.printed:
-            line = probing.printed.strip().partition("\n")[0]
-            text = f"note: it prints to stdout, which is the application's: {line[:80]!r}"
-            click.echo(f"{probing.adapter}: {text}", err=True)
         for text in probing.bad:
             click.echo(f"{click.style('Error', fg='red')}: {probing.adapter}: {text}", err=True)
         if probing.wrote and (probing.bad or self.verbose):
