@@ -39,6 +39,8 @@ OBLIGATIONS: dict[str, Obligation] = {}
 def obligation(*needs: str) -> Callable[[Play], Play]:
     """Register an obligation: a function with a docstring whose first line is the promise.
 
+    **Cancellation:** of an obligation: leaves the stage, which ends all that it has begun.
+
     Args:
         needs: levers of `Probe`, and names of `ABILITIES`.
     """

@@ -55,6 +55,8 @@ class Probe(abc.ABC):
     levers as the far end has: a lever that is not overridden is not there. By default a work
     begins at once, goes on until it is told to stop, ends at once when it is, and says so.
 
+    **Cancellation:** of a lever: what it has ordered stands.
+
     Attributes:
         name: what the report calls it.
         unable: what the backend cannot do, each with the reason: the name of a lever, or one of
