@@ -43,11 +43,6 @@ MODULES = {
         "transports.sse",
     ),
 }
-# In this order: a mutant that the first folder catches never meets the second.
-TESTS = {
-    "kernel": ("tests/kernel",),
-    "transports": ("tests/transports", "tests/adapters"),
-}
 GROUP_OF = {module: group for group, modules in MODULES.items() for module in modules}
 SHARE = 0.95
 Key = tuple[str, str, str]
@@ -77,8 +72,7 @@ def _make(module: str) -> list[Mutant]:
 def tests_of(module: str) -> list[list[str]]:
     """The files that a mutant of the module is run against: its own, and then the others."""
     own = f"test_{module.rpartition('.')[2].strip('_')}.py"
-    folders = (ROOT / folder for folder in TESTS[GROUP_OF[module]])
-    files = [file for folder in folders for file in sorted(folder.glob("test_*.py"))]
+    files = sorted((ROOT / "tests" / GROUP_OF[module]).glob("test_*.py"))
     stages = ([f for f in files if f.name == own], [f for f in files if f.name != own])
     return [[str(file.relative_to(ROOT)) for file in stage] for stage in stages if stage]
 
