@@ -79,11 +79,13 @@ OWN: Mapping[str, Probed | NoRemoteWork] = {
         (f"{_HERE}.a2a:A2AProbe", f"{_HERE}.a2a:A2APollingProbe", f"{_HERE}.a2a:A2APlainProbe"),
         needs=("a2a", "httpx"),
         install="python -m pip install 'turnstop[a2a]'",
+        real=(f"{_HERE}.real_a2a:RealA2AProbe",),
         real_needs=("a2a", "httpx", "uvicorn", "starlette"),
         real_install=_BENCH,
     ),
     "codex": Probed(
         (f"{_HERE}.codex:CodexProbe",),
+        (f"{_HERE}.real_codex:RealCodexProbe",),
         real_needs=("h11",),
         real_install=_BENCH,
     ),
