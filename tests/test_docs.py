@@ -22,6 +22,8 @@ import pytest
 import turnstop
 import turnstop.abc
 import turnstop.events
+import turnstop.testing
+from turnstop.testing import ABILITIES, LEVERS, OBLIGATIONS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -153,6 +155,18 @@ def test_reference_lists_every_public_name() -> None:
     assert sorted(_section(page, "turnstop")) == turnstop.__all__
     assert sorted(_section(page, "turnstop.abc")) == sorted(turnstop.abc.__all__)
     assert sorted(_section(page, "turnstop.events")) == sorted(events)
+    assert sorted(_section(page, "turnstop.testing")) == sorted(turnstop.testing.__all__)
+
+
+def test_reference_lists_every_obligation() -> None:
+    page = (ROOT / "docs" / "reference" / "obligations.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) ?\| (.*?) ?\|$", page, re.MULTILINE)
+    told = {name: (says, re.findall(r"\w+", takes + needs)) for name, says, takes, needs in rows}
+    assert list(told) == list(OBLIGATIONS)
+    for name, (says, needs) in told.items():
+        assert (says, sorted(needs)) == (OBLIGATIONS[name].says, sorted(OBLIGATIONS[name].needs))
+    assert _section(page, "Abilities") == list(ABILITIES)
+    assert _section(page, "Levers") == list(LEVERS)
 
 
 def _is_event(name: str, kind: object) -> bool:

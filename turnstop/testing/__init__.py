@@ -9,7 +9,7 @@ told and does what its levers say.
         check_backend(MyProbe)
 """
 
-from ._obligation import OBLIGATIONS, Obligation
+from ._obligation import OBLIGATIONS, Obligation, obligation
 from ._probe import ABILITIES, LEVERS, Probe, Work
 from ._report import Observed, Outcome, Report, Row
 from ._run import ObligationsBroken, check_backend, check_obligation, probe_backend
@@ -37,6 +37,7 @@ __all__ = [
     "bare_probe",
     "check_backend",
     "check_obligation",
+    "obligation",
     "probe_backend",
     "probe_factory",
     "run_in_virtual_time",
