@@ -1,0 +1,25 @@
+"""`turnstop probe --real`: the promises that matter most, kept by the real programs."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import pytest
+from click.testing import CliRunner
+
+from turnstop.cli.main import main
+from turnstop.testing.inventory import OWN, Probed
+
+REAL = {name: shown for name, shown in OWN.items() if isinstance(shown, Probed) and shown.real}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_stop_of_the_real_program_ends_its_work(name: str) -> None:
+    lacks = [one for one in REAL[name].real_needs if importlib.util.find_spec(one) is None]
+    if lacks and os.environ.get("TURNSTOP_REAL") != "require":
+        pytest.skip(f"{name} needs {', '.join(lacks)}: {REAL[name].real_install}")
+    only = ("--only", "stop_ends_the_work", "--only", "room_goes_on_after_a_stop")
+    result = CliRunner().invoke(main, ["probe", name, "--real", *only])
+    assert result.exit_code == 0, result.output
+    assert "2 green" in result.stdout
