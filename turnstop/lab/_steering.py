@@ -1,9 +1,11 @@
 """Work that is steered from outside, while it runs: the executor's half of `A2AServer.order`.
 
 It runs on asyncio, in the server's process. What to do comes over standard input, a JSON object a
-line: `{"token": NAME, "do": "say" | "complete" | "fail" | "ask" | "end", "text": TEXT}` for one
+line: `{"token": NAME, "do": "say" | "complete" | "fail" | "ask", "text": TEXT}` for one
 piece of work, and `{"cancels": "obeyed" | "held" | "ignored" | "unanswered"}`, `{"late": SECONDS}`
-and `{"shown": BOOL}` for all of them.
+and `{"shown": BOOL}` for all of them. A cancel that is held never reaches the SDK; the answer of
+one that is obeyed and unanswered is lost on its way: where the executor's own `cancel` hangs, the
+SDK keeps the stream open after the work has ended.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ import asyncio
 import contextlib
 import json
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from a2a.types.a2a_pb2 import TaskState
@@ -43,10 +44,14 @@ class Steered(Protocol):
 
 
 class Steering:
-    """What was ordered, and what is done then."""
+    """What was ordered, and what is done then.
+
+    Attributes:
+        cancels: what a cancel is met with.
+    """
 
     def __init__(self) -> None:
-        self._cancels = "obeyed"
+        self.cancels = "obeyed"
         self._late = 0.0
         self._shown = asyncio.Event()
         self._shown.set()
@@ -56,7 +61,7 @@ class Steering:
         """Take an order."""
         if "token" in order:
             self._orders[order["token"]].put_nowait(order)
-        self._cancels = order.get("cancels", self._cancels)
+        self.cancels = order.get("cancels", self.cancels)
         self._late = order.get("late", self._late)
         if "shown" in order:
             (self._shown.set if order["shown"] else self._shown.clear)()
@@ -69,28 +74,16 @@ class Steering:
             await self._obey(turn)
         except asyncio.CancelledError:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(None if self._cancels == "ignored" else self._late):
+                async with asyncio.timeout(None if self.cancels == "ignored" else self._late):
                     await self._obey(turn)
             raise
 
     async def _obey(self, turn: Steered) -> None:
         while True:
             order = await self._orders[turn.token].get()
-            if order["do"] == "say":
-                await turn.artifact(order["text"])
-                continue
-            if order["do"] in _ENDS:
-                await turn.status(_ENDS[order["do"]], order.get("text", ""))
-            return
-
-    async def cancel(self, token: str, publish: Callable[[], Awaitable[None]]) -> None:
-        """Do what a cancel is met with; `publish` says CANCELED."""
-        if self._cancels == "held":
-            await asyncio.Event().wait()
-        await publish()
-        if self._cancels == "unanswered":
-            self._orders[token].put_nowait({"do": "end"})
-            await asyncio.Event().wait()
+            if order["do"] != "say":
+                return await turn.status(_ENDS[order["do"]], order.get("text", ""))
+            await turn.artifact(order["text"])
 
 
 async def read_orders(pipe: asyncio.StreamReader, steering: Steering) -> None:

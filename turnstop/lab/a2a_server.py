@@ -129,7 +129,6 @@ class _Executor(AgentExecutor):
     def __init__(self, steering: Steering) -> None:
         self._tokens: dict[str, str] = {}
         self._steer = steering.follow_orders
-        self._steering = steering
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         turn = _Turn(context, event_queue)
@@ -140,13 +139,16 @@ class _Executor(AgentExecutor):
         finally:
             _say(ended=turn.order.token, at=time.monotonic())
 
+    def tell(self, task_id: str) -> None:
+        """Say that work was told to stop."""
+        _say(told=self._tokens.get(task_id, ""), at=time.monotonic())
+
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
         task_id = context.task_id or ""
-        token = self._tokens.get(task_id, "")
-        _say(told=token, at=time.monotonic())
+        self.tell(task_id)
         state = TaskState.TASK_STATE_CANCELED
         said = new_text_status_update_event(task_id, context.context_id or "", state, "cancelled")
-        await self._steering.cancel(token, lambda: event_queue.enqueue_event(said))
+        await event_queue.enqueue_event(said)
 
     async def _answer(self, turn: _Turn) -> None:
         await turn.publish()
@@ -225,8 +227,10 @@ class _Blocking(DefaultRequestHandler):
 class _Misbehaving:
     """Answers some messages itself, as no A2A agent should."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, executor: _Executor, steering: Steering) -> None:
         self._app = app
+        self._executor = executor
+        self._steering = steering
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "POST":
@@ -238,7 +242,17 @@ class _Misbehaving:
             return await _respond(send, 500, b"the kitchen is on fire")
         if b'"garbage ' in body:
             return await _respond(send, 200, b"<html>lorem ipsum</html>")
+        if self._steering.cancels in ("held", "unanswered") and b'"CancelTask"' in body:
+            if self._steering.cancels == "held":
+                self._executor.tell(json.loads(body)["params"]["id"])
+            else:
+                await self._app(scope, _replay(body, receive), _unsent)
+            await asyncio.Event().wait()
         return await self._app(scope, _replay(body, receive), send)
+
+
+async def _unsent(message: object) -> None:
+    """An answer that nobody gets."""
 
 
 async def _whole_body(receive: Receive) -> bytes:
@@ -299,12 +313,16 @@ async def _serve(port: int, streaming: bool, blocking: bool) -> None:
     card = _card(f"http://127.0.0.1:{port}/", streaming)
     kind = _Blocking if blocking else DefaultRequestHandler
     steering = Steering()
-    handler = kind(_Executor(steering), InMemoryTaskStore(), card)
+    executor = _Executor(steering)
+    handler = kind(executor, InMemoryTaskStore(), card)
     app = Starlette(
         routes=[*create_agent_card_routes(card), *create_jsonrpc_routes(handler, "/")],
     )
     config = uvicorn.Config(
-        _Misbehaving(app), log_level="warning", lifespan="off", timeout_graceful_shutdown=1
+        _Misbehaving(app, executor, steering),
+        log_level="warning",
+        lifespan="off",
+        timeout_graceful_shutdown=1,
     )
     server = uvicorn.Server(config)
     watch = asyncio.ensure_future(_end_with_stdin(server, steering))
