@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Literal
 
 import h11
 import pytest
@@ -233,3 +234,30 @@ async def test_leaving_drops_what_is_parked() -> None:
         exchange = await lab.parked("a1")
     assert exchange.dropped_at is not None
     await stream.aclose()
+
+
+@pytest.mark.parametrize(
+    ("order", "kind", "said"),
+    [
+        ("end", "response.completed", "one two "),
+        ("fail", "response.failed", "one two "),
+        ("tool", "response.completed", "one two "),
+    ],
+)
+async def test_one_that_is_parked_does_what_it_is_ordered(
+    order: Literal["end", "fail", "tool"], kind: str, said: str
+) -> None:
+    async with open_lab() as lab, connect(lab) as client:
+        await client.ask(asking(user("[turn:a1] park 0")))
+        exchange = await lab.parked("a1")
+        for piece in ("one ", "two "):
+            lab.order("a1", "say", piece)
+        lab.order("a1", order, "ls")
+        data = (await client.answer())[1]
+        found = events(data)
+        assert found[-1]["type"] == kind
+        assert "".join(str(one["delta"]) for one in found if "delta" in one) == said
+        assert ("; ls" in data.decode()) is (order == "tool")
+        assert exchange.ending_at is not None
+        await lab.gone("a1")
+        lab.order("a1", "say", "to nobody")

@@ -190,25 +190,46 @@ async def _play(lab: Lab, exchange: Exchange, http: _Http, reply: Reply) -> None
     elif behaviour.word == "tool":
         await http.data(reply.tool(mark(exchange.token, behaviour.command)) + reply.end())
     else:
-        await _speak(lab, exchange, http, reply)
-        await http.data(reply.end())
+        await http.data(await _speak(lab, exchange, http, reply))
     await http.end()
 
 
-async def _speak(lab: Lab, exchange: Exchange, http: _Http, reply: Reply) -> None:
+async def _speak(lab: Lab, exchange: Exchange, http: _Http, reply: Reply) -> bytes:
+    """Say all of the response but its last frames, which are returned."""
     word, number = exchange.behaviour.word, exchange.behaviour.number
     if word == "park":
         for index in range(_PIECES if number is None else number):
             await http.data(reply.piece(f"piece {index} "))
-    if word in ("park", "headers"):
-        await _park(lab, exchange)
+    if word in ("park", "headers") and (last := await _obey(lab, exchange, http, reply)):
+        return last
     if word == "drip":
         lab._parked(exchange)
         while not exchange.released.is_set():
             await http.data(reply.piece("drop "))
             with trio.move_on_after((_DRIP_MS if number is None else number) / 1000):
                 await exchange.released.wait()
-    await http.data(reply.piece(f"answer to {exchange.token}"))
+    return reply.piece(f"answer to {exchange.token}") + reply.end()
+
+
+async def _obey(lab: Lab, exchange: Exchange, http: _Http, reply: Reply) -> bytes:
+    """Park, and do what is ordered; the last frames, where that was the end of it."""
+    lab._parked(exchange)
+    while True:
+        while exchange.orders:
+            order, text = exchange.orders.popleft()
+            if order == "say":
+                await http.data(reply.piece(text))
+                continue
+            exchange.ending_at = trio.current_time()
+            if order == "fail":
+                return reply.fail()
+            if order == "tool":
+                return reply.tool(mark(exchange.token, text)) + reply.end()
+            return reply.end()
+        if exchange.released.is_set():
+            return b""
+        exchange.ordered = trio.Event()
+        await exchange.ordered.wait()
 
 
 async def _park(lab: Lab, exchange: Exchange) -> None:

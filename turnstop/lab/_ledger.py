@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import attrs
 import trio
@@ -12,6 +13,8 @@ import trio
 from .._service import Service
 from ._processes import ToolProcess, find_processes
 from .behaviours import Behaviour
+
+Order: TypeAlias = Literal["say", "end", "fail", "tool"]
 
 _SCAN_EVERY = 0.01
 
@@ -34,9 +37,13 @@ class Exchange:
         token: of the turn that asked; empty where the prompt carried none.
         behaviour: what the lab does with it.
         parked_at: when it fell silent, or began to drip.
+        ending_at: when its last frames began to be sent, where it was ordered to end.
         finished_at: when the response was sent in full.
         dropped_at: when the client was seen to have gone before that.
         body: the request as it came, JSON.
+        released: set when it is to answer to its end.
+        orders: what it is yet to do where it is parked.
+        ordered: set when there is more of it to do.
     """
 
     number: int
@@ -47,9 +54,12 @@ class Exchange:
     arrived_at: float
     body: bytes = attrs.field(repr=False)
     parked_at: float | None = None
+    ending_at: float | None = None
     finished_at: float | None = None
     dropped_at: float | None = None
     released: trio.Event = attrs.field(factory=trio.Event, repr=False)
+    orders: deque[tuple[Order, str]] = attrs.field(factory=deque, repr=False)
+    ordered: trio.Event = attrs.field(factory=trio.Event, repr=False)
 
     def json(self) -> Any:
         """The request's body."""
@@ -131,6 +141,20 @@ class Lab:
         """Let the turn's parked requests answer to their end."""
         for exchange in self.open_requests(token):
             exchange.released.set()
+            exchange.ordered.set()
+
+    def order(self, token: str, order: Order, text: str = "") -> None:
+        """Have the turn's requests that are parked do something more.
+
+        Args:
+            token: the turn's.
+            order: `say` another piece, `end` without another word, `fail`, or call the shell
+                `tool`; after its result the next request does as the prompt says.
+            text: the piece, or the command.
+        """
+        for exchange in self.open_requests(token):
+            exchange.orders.append((order, text))
+            exchange.ordered.set()
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Return when the condition holds, looking whenever something was recorded.
