@@ -16,30 +16,22 @@ from turnstop.testing.inventory import Missing, load_probes
 from turnstop.testing.probes.local import LocalProbe
 from turnstop.testing.saboteurs import SABOTEURS, Matrix, Toothless, check_probe, play_matrix
 from turnstop.testing.saboteurs.__main__ import main
-from turnstop.testing.saboteurs._matrix import faults_of
+from turnstop.testing.saboteurs._unseen import UNSEEN
 
-PROBES = ("local", "codex", "a2a")
-HEALS = "the adapter connects again and goes on with the task: nothing is lost"
-UNCOUNTED = "codex refuses an interrupt of what is over, which does not count as told"
-UNSEEN: dict[str, dict[tuple[str, str], str]] = {
-    "local": {},
-    "codex": {
-        ("finished_turn_is_told_nothing", "CancelTidiesUp"): UNCOUNTED,
-        ("finished_turn_is_told_nothing", "a_stop_is_told_after_the_end"): UNCOUNTED,
-    },
-    "a2a": {
-        ("lost_connection_is_no_end", "LossIsCompletion"): HEALS,
-        ("lost_connection_is_no_end", "LossIsTheEnd"): HEALS,
-        ("lost_connection_is_no_end", "an_exception_is_an_end"): HEALS,
-        ("lost_connection_is_no_end", "what_is_lost_is_gone"): HEALS,
-    },
+# Those in virtual time: over a thread it takes minutes.
+PROBES = {
+    "local": ("local", 0),
+    "codex": ("codex", 0),
+    "a2a": ("a2a", 0),
+    "a2a-polling": ("a2a", 1),
+    "a2a-plain": ("a2a", 2),
 }
-"""What an obligation cannot see over a far end, and why: a survivor, explained."""
 
 
 def probe_of(name: str) -> Callable[[], Probe]:
+    adapter, number = PROBES[name]
     try:
-        return load_probes(name)[0]
+        return load_probes(adapter)[number]
     except Missing as error:
         pytest.skip(str(error))
 
@@ -51,7 +43,7 @@ def play(name: str) -> Matrix:
 
 @pytest.mark.parametrize("name", PROBES)
 def test_each_saboteur_is_caught_wherever_the_promise_is_kept(name: str) -> None:
-    assert faults_of(play(name), UNSEEN[name]) == []
+    assert play(name).faults == []
 
 
 @pytest.mark.parametrize("name", PROBES)
@@ -83,6 +75,11 @@ def test_each_promise_is_removed(where: str) -> None:
 def test_each_saboteur_belongs_to_obligations_that_there_are() -> None:
     assert [one.name for one in SABOTEURS.values() if not one.breaks] == []
     assert [claim for claim in claims() if claim[0] not in OBLIGATIONS] == []
+
+
+def test_what_is_unseen_is_what_there_is() -> None:
+    known = set(claims())
+    assert [pair for pairs in UNSEEN.values() for pair in pairs if pair not in known] == []
 
 
 def functions_of_the_kernel() -> list[Any]:
@@ -120,7 +117,7 @@ def test_a_lever_that_does_nothing_is_found() -> None:
     assert not probe_backend(Hasty, only=["settled_means_ended"]).red
     with pytest.raises(Toothless) as caught:
         check_probe(Hasty, only=["settled_means_ended"])
-    missed = [cell.saboteur for cell in caught.value.matrix.missed]
+    missed = [cell.saboteur for cell in caught.value.matrix.cells if not cell.caught]
     assert missed == ["AskingIsTheEnd"]
     assert "settled_means_ended with AskingIsTheEnd over local: green" in str(caught.value)
 
@@ -141,7 +138,7 @@ def test_the_matrix_is_printed_in_words(capsys: pytest.CaptureFixture[str]) -> N
 def test_the_matrix_is_printed_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["local", "--only", "completion_wins", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["missed"] == []
+    assert found["faults"] == []
     assert {cell["outcome"] for cell in found["cells"]} == {"red"}
 
 

@@ -28,8 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         probes += found if args.variants else found[:1]
     matrix = play_matrix(probes, only=args.only, everything=args.everything)
     _show(matrix, args)
-    missed = matrix.missed and not args.everything
-    return int(bool(missed) or any(report.red for report in matrix.honest))
+    return int(bool(matrix.faults) and not args.everything)
 
 
 def _show(matrix: Matrix, args: argparse.Namespace) -> None:

@@ -12,6 +12,7 @@ from .._probe import has_lever
 from .._report import Outcome, Report, Row
 from .._run import MakeProbe, check_obligation, probe_backend
 from ._saboteur import SABOTEURS, Saboteur
+from ._unseen import UNSEEN, Unseen
 
 __all__ = ["Cell", "Matrix", "Toothless", "check_probe", "play_matrix"]
 
@@ -60,22 +61,42 @@ class Matrix:
     Attributes:
         honest: one report a probe, with nobody at work: nothing in it may be red.
         cells: what saboteurs made of what was green.
+        unseen: what cannot be seen over which probe, and why.
     """
 
     honest: Sequence[Report]
     cells: Sequence[Cell]
+    unseen: Mapping[str, Unseen] = UNSEEN
+
+    def excuse(self, cell: Cell) -> str:
+        """Why this cell cannot be red; empty where it should be."""
+        return self.unseen.get(cell.probe, {}).get((cell.obligation, cell.saboteur), "")
 
     @property
-    def missed(self) -> list[Cell]:
-        """The cells that stayed green."""
-        return [cell for cell in self.cells if not cell.caught]
+    def faults(self) -> list[str]:
+        """What is wrong, each in a line."""
+        found = []
+        for report in self.honest:
+            for row in report.red:
+                name = row.obligation.name
+                found.append(f"{name} over {report.probe}: red with nobody at work: {row.text}")
+        for cell in self.cells:
+            excuse = self.excuse(cell)
+            if not (excuse or cell.caught):
+                found.append(f"{cell}: what it promises was removed")
+            elif excuse and cell.caught:
+                found.append(f"{cell}: the excuse is not true: {excuse}")
+        return found
 
     def to_json(self) -> dict[str, object]:
         """The matrix as JSON values."""
         return {
             "honest": [report.to_json() for report in self.honest],
-            "cells": [{**attrs.asdict(cell), "outcome": cell.outcome.value} for cell in self.cells],
-            "missed": [str(cell) for cell in self.missed],
+            "cells": [
+                {**attrs.asdict(cell), "outcome": cell.outcome.value, "unseen": self.excuse(cell)}
+                for cell in self.cells
+            ],
+            "faults": self.faults,
         }
 
 
@@ -86,8 +107,8 @@ class Toothless(AssertionError):
         matrix: what was played.
     """
 
-    def __init__(self, matrix: Matrix, faults: Sequence[str]) -> None:
-        super().__init__("\n".join(faults))
+    def __init__(self, matrix: Matrix) -> None:
+        super().__init__("\n".join(matrix.faults))
         self.matrix = matrix
 
 
@@ -95,7 +116,7 @@ def check_probe(
     make_probe: MakeProbe,
     *,
     only: Iterable[str] = (),
-    unseen: Mapping[tuple[str, str], str] = {},
+    unseen: Unseen | None = None,
 ) -> Matrix:
     """Check that a probe's obligations bite: that each is red once its promise is removed.
 
@@ -106,7 +127,8 @@ def check_probe(
     Args:
         make_probe: as for `check_backend`.
         only: names of obligations; all of them by default.
-        unseen: an obligation and a saboteur that it cannot see over this far end, and why.
+        unseen: an obligation and a saboteur that it cannot see over this far end, and why; what
+            is known of turnstop's own probes by default.
 
     Raises:
         Toothless: an obligation stayed green where it should be red, is red to begin with, or
@@ -114,25 +136,11 @@ def check_probe(
     """
     adapters = [one for one in SABOTEURS.values() if one.where == "adapter"]
     matrix = play_matrix([make_probe], adapters, only=only)
-    if faults := faults_of(matrix, unseen):
-        raise Toothless(matrix, faults)
+    if unseen is not None:
+        matrix = attrs.evolve(matrix, unseen={matrix.honest[0].probe: unseen})
+    if matrix.faults:
+        raise Toothless(matrix)
     return matrix
-
-
-def faults_of(matrix: Matrix, unseen: Mapping[tuple[str, str], str]) -> list[str]:
-    """What is wrong with a matrix, each in a line."""
-    found = []
-    for report in matrix.honest:
-        for row in report.red:
-            name = row.obligation.name
-            found.append(f"{name} over {report.probe}: red with nobody at work: {row.text}")
-    for cell in matrix.cells:
-        excuse = unseen.get((cell.obligation, cell.saboteur))
-        if excuse is None and not cell.caught:
-            found.append(f"{cell}: what it promises was removed")
-        elif excuse is not None and cell.caught:
-            found.append(f"{cell}: the excuse is not true: {excuse}")
-    return found
 
 
 def play_matrix(

@@ -19,42 +19,30 @@ def table(matrix: Matrix, *, seen: bool = False) -> str:
         seen: tell also what was seen in each cell.
     """
     lines = []
+    for report in matrix.honest:
+        red = ", ".join(row.obligation.name for row in report.red) or "nothing"
+        lines.append(f"{report.probe}, with nobody at work: {red} is red")
     for name, obligation in OBLIGATIONS.items():
         cells = [cell for cell in matrix.cells if cell.obligation == name]
         lines += ["", f"{name}: {obligation.says}"]
-        lines += [*_rows(cells, seen)] or ["  nobody removes it"]
-    return "\n".join([*_honest(matrix), *lines, "", _sum(matrix)])
+        lines += [*_rows(matrix, cells, seen)] or ["  nobody removes it here"]
+    caught = sum(cell.caught for cell in matrix.cells)
+    lines += ["", *matrix.faults]
+    lines.append(f"{len(OBLIGATIONS)} obligations, {len(SABOTEURS)} saboteurs: ")
+    lines[-1] += f"{caught} of {len(matrix.cells)} cells are caught, {len(matrix.faults)} faults"
+    return "\n".join(lines)
 
 
-def _honest(matrix: Matrix) -> Iterator[str]:
-    for report in matrix.honest:
-        if not report.red:
-            yield f"{report.probe}: nothing is red while nobody is at work"
-        for row in report.red:
-            yield f"{report.probe}: {row.obligation.name} is RED with nobody at work: {row.text}"
-
-
-def _rows(cells: list[Cell], seen: bool) -> Iterator[str]:
+def _rows(matrix: Matrix, cells: list[Cell], seen: bool) -> Iterator[str]:
     for saboteur in SABOTEURS.values():
         mine = [cell for cell in cells if cell.saboteur == saboteur.name]
-        caught = ", ".join(cell.probe for cell in mine if cell.caught)
-        missed = ", ".join(cell.probe for cell in mine if not cell.caught)
-        if mine:
-            verdict = "; ".join(
-                [f"caught over {caught}"] * bool(caught) + [f"MISSED over {missed}"] * bool(missed)
-            )
-            yield f"  {saboteur.where:7} {saboteur.name}: {verdict}"
-        if seen:
-            yield from (f"            {cell.probe}: {_first(cell.text)}" for cell in mine)
-
-
-def _first(text: str) -> str:
-    return text.partition("\n")[0] or "green"
-
-
-def _sum(matrix: Matrix) -> str:
-    caught = sum(cell.caught for cell in matrix.cells)
-    return (
-        f"{len(OBLIGATIONS)} obligations, {len(SABOTEURS)} saboteurs: "
-        f"{caught} of {len(matrix.cells)} cells are caught"
-    )
+        if not mine:
+            continue
+        caught = ", ".join(cell.probe for cell in mine if cell.caught) or "nothing"
+        yield f"  {saboteur.where:7} {saboteur.name}: caught over {caught}"
+        for cell in mine:
+            if not cell.caught:
+                why = matrix.excuse(cell)
+                yield f"            {cell.probe}: {f'unseen, {why}' if why else 'MISSED'}"
+            elif seen:
+                yield f"            {cell.probe}: {cell.text.partition(chr(10))[0]}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...._admission import Door
 from ...._calls import Reaping
-from ...._ending import End, Ending, How
+from ...._ending import End, How
 from ...._errors import BackendLost
 from ...._gate import Gate
 from ...._life import Life
@@ -46,8 +46,9 @@ def a_failure_closes_the_rooms(
     breaks=("failure_is_raised_once", "rooms_go_on_after_a_death", "garbage_is_bounded"),
 )
 def a_failed_turn_keeps_its_room(honest: Honest, door: Door) -> None:
-    """A turn that failed does not let the next one in."""
-    if not (isinstance(door.holder, Turn) and door.holder.ending is Ending.FAILED):
+    """A turn that something was raised in does not let the next one in."""
+    settlement = door.holder.settlement if isinstance(door.holder, Turn) else None
+    if settlement is None or not settlement.errors:
         honest(door)
 
 

@@ -18,7 +18,7 @@ from ...._turn import Turn
 from ...._watch import Watch
 from ....abc import Request
 from .._saboteur import in_kernel
-from .._wrap import tell_unasked
+from .._wrap import long, tell_unasked
 
 Honest = Callable[..., Any]
 
@@ -58,7 +58,8 @@ def an_end_waits_for_the_acknowledgement(honest: Honest, life: Life) -> None:
 
 @in_kernel(Watch, "set_first", breaks=("hung_cancel_is_bounded", "late_reveal_is_undone"))
 def a_stop_has_no_bound(honest: Honest, watch: Watch, who: Any, due: float) -> None:
-    """A stop waits for the end for as long as it takes."""
+    """A stop waits for the end for as long as anybody may look."""
+    honest(watch, who, due + 10 * long(who.house.budget))
 
 
 @in_kernel(Life, "_enter_phase_two", breaks=("hung_cancel_is_bounded",))

@@ -1,0 +1,50 @@
+"""What an obligation cannot see over a far end, and why: each survivor is explained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["UNSEEN", "Unseen"]
+
+Unseen = Mapping[tuple[str, str], str]
+"""An obligation and a saboteur, and why the one cannot see the other."""
+
+_HEALS = "the adapter connects again and goes on with the task: nothing is lost"
+_UNCOUNTED = "codex refuses an interrupt of what is over, which does not count as told"
+
+_LOST = ("LossIsCompletion", "LossIsTheEnd", "an_exception_is_an_end", "what_is_lost_is_gone")
+_HEALED: Unseen = {("lost_connection_is_no_end", name): _HEALS for name in _LOST}
+_CLAIMED = "its stops are unconfirmed at once: nobody has to wait, nor hears what comes later"
+_WAITS: Unseen = {
+    ("next_turn_waits", "leaving_does_not_wait"): _CLAIMED,
+    ("next_turn_waits", "a_stop_opens_the_room"): _CLAIMED,
+    ("leaving_waits", "leaving_does_not_wait"): _CLAIMED,
+}
+_ANEW = "after an unconfirmed stop the next turn begins a new conversation in any case"
+
+_MUTE = "a thread that is stopped can say nothing any more"
+
+UNSEEN: Mapping[str, Unseen] = {
+    "local-thread": {
+        ("nothing_is_heard_after_a_stop", "a_stop_leaves_the_gate_open"): _MUTE,
+        ("late_words_stay_with_their_turn", "LateWordsGoToTheNext"): _MUTE,
+        ("late_words_stay_with_their_turn", "late_words_are_kept_for_the_next"): _MUTE,
+    },
+    "codex": {
+        ("finished_turn_is_told_nothing", "CancelTidiesUp"): _UNCOUNTED,
+        ("finished_turn_is_told_nothing", "a_stop_is_told_after_the_end"): _UNCOUNTED,
+    },
+    "a2a": _HEALED,
+    "a2a-polling": {
+        **_HEALED,
+        **_WAITS,
+        ("unconfirmed_is_final", "a_late_end_rewrites_the_ending"): _CLAIMED,
+        ("nothing_is_heard_after_a_stop", "a_stop_leaves_the_gate_open"): _CLAIMED,
+        ("late_words_stay_with_their_turn", "LateWordsGoToTheNext"): _CLAIMED,
+        ("late_words_stay_with_their_turn", "late_words_are_kept_for_the_next"): _CLAIMED,
+        ("room_goes_on_after_a_stop", "SessionIsDropped"): _ANEW,
+        ("room_goes_on_after_a_stop", "sessions_are_not_kept"): _ANEW,
+    },
+    "a2a-plain": {**_HEALED, **_WAITS},
+}
+"""Over turnstop's own probes, by their names."""
