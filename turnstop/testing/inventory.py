@@ -85,7 +85,7 @@ OWN: Mapping[str, Probed | NoRemoteWork] = {
     ),
     "codex": Probed(
         (f"{_HERE}.codex:CodexProbe",),
-        (f"{_HERE}.real_codex:RealCodexProbe",),
+        real=(f"{_HERE}.real_codex:RealCodexProbe",),
         real_needs=("h11",),
         real_install=_BENCH,
     ),
