@@ -2,6 +2,9 @@
 
     python -m turnstop.testing.schedules codex --seeds 500
     python -m turnstop.testing.schedules my_package.probes:MyProbe --seed 17 -v
+    python -m turnstop.testing.schedules my_package:open_mine --seeds 20
+
+What makes no probe is taken for a factory of a backend, as `bare_probe` takes it.
 
 Exit status 1: a promise was broken. 2: there is no such probe, or it cannot be played.
 """
@@ -9,6 +12,8 @@ Exit status 1: a promise was broken. 2: there is no such probe, or it cannot be 
 from __future__ import annotations
 
 import argparse
+import functools
+import inspect
 import json
 import sys
 import time
@@ -17,7 +22,9 @@ from collections import Counter
 import attrs
 
 from .._loading import Missing, load
+from .._probe import Probe
 from .._run import MakeProbe
+from ..bare import bare_probe
 from ..inventory import load_probes
 from ._many import broken, target_of
 from ._play import Played, play
@@ -30,7 +37,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         prog="python -m turnstop.testing.schedules", description=__doc__.splitlines()[0]
     )
     parser.add_argument(
-        "probe", help="an adapter's name (its probes in virtual time), or module:what_makes_a_probe"
+        "probe", help="an adapter's name: its probes in virtual time; or MODULE:NAME"
     )
     parser.add_argument("--seeds", type=int, default=500, metavar="N", help="how many")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="the first seed")
@@ -58,10 +65,12 @@ def _find(name: str) -> list[MakeProbe]:
     """What makes the probes: of an adapter by its name, those that need no real time."""
     if ":" not in name:
         return [make_probe for make_probe in load_probes(name) if make_probe().clock == "virtual"]
-    make_probe = load(name)
-    if not callable(make_probe):
-        raise TypeError(f"{name} makes no probe: it is {make_probe!r}")
-    return [make_probe]
+    found = load(name)
+    if not callable(found):
+        raise TypeError(f"{name} makes nothing: it is {found!r}")
+    if inspect.iscoroutinefunction(found) or not isinstance(found(), Probe):
+        return [functools.partial(bare_probe, found)]
+    return [found]
 
 
 def _play_all(make_probe: MakeProbe, options: argparse.Namespace) -> dict[str, object]:

@@ -46,8 +46,11 @@ def check_bound(v: Seen) -> Found:
 
 
 def check_end(v: Seen) -> Found:
-    """An end that the far end tells is seen, and settles the turn."""
+    """A work that is told to stop ends; an end is seen, and settles the turn."""
     s, over = v.s, v.over_at
+    obeys = v.manner in ("", "hold_acknowledgements") and v.undisturbed and v.able("end_seen")
+    if obeys and v.told_at + v.prompt < v.asked_at + v.bound and not s.gone:
+        yield "end", f"the work was told to stop at {v.told_at}, and is not known to have ended"
     if not v.undisturbed or v.revealed_at > over or not v.able("end_seen"):
         return
     if over > min(v.asked_at + v.bound, s.settled_at) - v.tolerance and not s.gone:

@@ -186,9 +186,7 @@ class Conductor:
         work = None if person is None else self.world.work_of(person)
         if person is None or work is None or not has_lever(self.world.probe, step.what):
             return
-        again = step.what == "say_end_again"
-        # An end that was told to nobody cannot be told again.
-        if work.runs is again or (again and self.world.disturbed_at < NEVER):
+        if not self._fits(step.what, work):
             return
         lever = getattr(self.world.probe, step.what)
         self.world.say("far end", f"{step.what} of {step.who}")
@@ -202,6 +200,13 @@ class Conductor:
             person.left_behind |= self._alive() - before
         elif step.what in ("finish", "fail"):
             self._note_ordered(person, work, step.what, told, began)
+
+    def _fits(self, what: str, work: Work) -> bool:
+        if what != "say_end_again":
+            return work.runs
+        # An end that was told to nobody cannot be told again.
+        told = self.world.disturbed_at == NEVER
+        return told and work.began_at is not None and work.ended_at is not None
 
     def _note_ordered(
         self, person: Person, work: Work, what: str, told: bool, began: float

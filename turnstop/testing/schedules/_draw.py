@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator
 from random import Random
 
+import attrs
+
 from ..._budget import StopBudget
 from .._probe import LEVERS, Probe, has_lever
 from ._schedule import BODIES, CLOSINGS, Schedule, Step
@@ -56,6 +58,8 @@ class _Drawing:
         self.r = r
         self.levers = {name for name in LEVERS if has_lever(probe, name)}
         self.budget: StopBudget = probe.budget
+        # Nobody waits for virtual time; real time is cut to what the budget needs.
+        self.scale = 1.0 if probe.clock == "virtual" else self.budget.cancel_within / 2
         self.names: list[str] = []
         self.weights = BY_PEOPLE | {
             name: weight for name, weight in OF_A_WORK.items() if name in self.levers
@@ -63,7 +67,12 @@ class _Drawing:
 
     def schedule(self, seed: int) -> Schedule:
         steps = [self.enter()]
-        steps += [self.step() for _ in range(self.r.randrange(3, 22))]
+        for _ in range(self.r.randrange(3, 22)):
+            steps.append(step := self.step())
+            # A reader that takes its time is behind only where much is said at once.
+            if step.what == "say":
+                again = attrs.evolve(step, wait=0.0)
+                steps += [again] * self.r.randrange(3)
         for lever in self.disturbances():
             steps.insert(self.r.randrange(len(steps) + 1), lever)
         how = self.r.choice(list(CLOSINGS))
@@ -74,9 +83,9 @@ class _Drawing:
 
     def moment(self, scale: float = 1.0) -> float:
         """Some seconds. Most times fall on a small grid, so that things meet in an instant."""
-        dice = self.r.random()
+        dice, scale = self.r.random(), scale * self.scale
         if dice < 0.7:
-            return self.r.choice(MOMENTS) * scale
+            return round(self.r.choice(MOMENTS) * scale, 3)
         if dice < 0.95:
             return round(self.r.uniform(0.0, scale), 3)
         edges = (self.budget.cancel_within, self.budget.cancel_within + self.budget.kill_within)
@@ -105,7 +114,7 @@ class _Drawing:
             lasts = self.r.randrange(1, 3)
         elif how not in ("read", "early", "forgive"):
             lasts = self.moment()
-            lasts += 0.5 if how == "apart" else 0.0
+            lasts += {"apart": 0.5, "slow": 0.25}.get(how, 0.0) * self.scale
         timeout = self.moment(2.0) if self.r.random() < 0.15 else math.inf
         return Step(self.moment(), "enter", name, room, how, lasts, timeout)
 
