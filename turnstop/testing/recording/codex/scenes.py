@@ -33,7 +33,10 @@ class World(Protocol):
         ...
 
     async def reached(self, name: str) -> None:
-        """Wait until it is silent: its words are said, its command runs, its sub-agent works."""
+        """Wait until it is silent: its words are said, its command runs, its sub-agent works.
+
+        **Cancellation:** changes nothing.
+        """
         ...
 
     def release(self, name: str) -> None:
@@ -41,7 +44,10 @@ class World(Protocol):
         ...
 
     async def said(self, *texts: str) -> None:
-        """Wait until codex has said a frame with all these texts in it."""
+        """Wait until codex has said a frame with all these texts in it.
+
+        **Cancellation:** changes nothing.
+        """
         ...
 
 
