@@ -24,6 +24,7 @@ from turnstop.transports import proctable
 STRANGER = """
 import os, subprocess, sys, threading, time
 from contextlib import asynccontextmanager
+from functools import partial
 import trio
 from turnstop.abc import End, How
 
@@ -136,11 +137,11 @@ def test_what_was_seen_is_told_of_green_ones_with_v() -> None:
 def test_the_report_as_json_on_stdout_and_the_rows_beside() -> None:
     write("def noisy():\n    print('{')\n    return Deaf()\n")
     result = probe("theirs:noisy", "stranger:Backend", *BASIC, "--json")
-    assert result.exit_code == 2, result.output
+    assert result.exit_code == 1, result.output
     theirs, honest = json.loads(result.stdout)["adapters"]
-    assert theirs["verdict"] == "bad input"
+    assert theirs["verdict"] == "red"
     assert theirs["printed"] == "{\n"
-    assert theirs["reports"][0]["verdict"] == "red"
+    assert "it prints to stdout" in theirs["bad"][0]
     (row,) = theirs["reports"][0]["rows"]
     assert (row["obligation"], row["outcome"]) == ("stop_ends_the_work", "red")
     assert row["observed"][0]["ended"] is None
@@ -240,6 +241,14 @@ BAD = {
         "    trio.lowlevel.spawn_system_task(trio.sleep_forever, name='stray')\n"
         "    return Backend()",
         "the task stray was left behind",
+    ),
+    "leaves a thread of Trio's": (
+        "theirs:x",
+        "@asynccontextmanager\nasync def x():\n    async with trio.open_nursery() as nursery:\n"
+        "        nursery.start_soon(partial(trio.to_thread.run_sync, time.sleep, 5,"
+        " abandon_on_cancel=True, thread_name='stray'))\n"
+        "        yield Backend()\n        nursery.cancel_scope.cancel()",
+        "the thread stray was left behind",
     ),
     "leaves a thread": (
         "theirs:x",

@@ -30,10 +30,10 @@ from .job import Job, Speaker
 from .naming import Unnamed, find
 
 _BEAT = 0.5
+_ENDS_BY_ITSELF = 1.0
 _MOMENT = 0.05
 _CLOSES_WITHIN = 2.0
 _SHOWN = 2000
-_WORKER = "Trio thread "
 
 
 def main() -> NoReturn:
@@ -51,7 +51,7 @@ def main() -> NoReturn:
         speaker.say("bad", text=bad)
     sys.stdout.flush()
     text = os.pread(printed.fileno(), _SHOWN, 0).decode(errors="replace")
-    speaker.say("done", threads=list(_threads()), printed=text)
+    speaker.say("done", threads=_threads(), printed=text)
     sys.exit(0)
 
 
@@ -78,16 +78,32 @@ def _end_with_the_command() -> None:
     threading.Thread(target=wait, name="the command's end", daemon=True).start()
 
 
-def _threads() -> Iterator[str]:
-    """Threads that nobody waits for: those that keep a program from its end, and Trio's at work.
+def _threads() -> list[str]:
+    """Threads that outlive all by more than a moment: what keeps a program from its end, or works.
 
     A library's own daemons are none of the adapter's business.
     """
+    deadline = time.monotonic() + _ENDS_BY_ITSELF
+    while (found := list(_live_threads())) and time.monotonic() < deadline:
+        time.sleep(_MOMENT)
+    return found
+
+
+def _live_threads() -> Iterator[str]:
     for thread in threading.enumerate():
-        if thread is threading.main_thread() or thread.name.startswith(_WORKER):
-            continue
-        if not thread.daemon or " from " in thread.name:
+        if thread is not threading.main_thread() and (not thread.daemon or _is_at_work(thread)):
             yield f"the thread {thread.name}"
+
+
+def _is_at_work(thread: threading.Thread) -> bool:
+    """Whether it is one of Trio's, and was given something to do."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "_handle_job" and code.co_filename.endswith("_thread_cache.py"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _work(job: Job, speaker: Speaker) -> str:

@@ -39,7 +39,8 @@ class Probing:
     Attributes:
         adapter: what the user called it.
         reports: one a probe; `names` has the obligations of each.
-        bad: why it could not be probed, or what it did that it must not; each one line.
+        bad: why it could not be probed; each one line.
+        misdeeds: what it printed or left behind; each one line.
         printed: the beginning of what it printed to stdout.
         wrote: the end of what it wrote to stderr.
     """
@@ -47,22 +48,26 @@ class Probing:
     adapter: str
     reports: list[Report] = attrs.field(factory=list)
     bad: list[str] = attrs.field(factory=list)
+    misdeeds: list[str] = attrs.field(factory=list)
     printed: str = ""
     wrote: str = ""
 
     @property
     def verdict(self) -> str:
-        """`green`, `red`, or `bad input`."""
-        if self.bad:
-            return "bad input"
-        return "red" if any(report.red for report in self.reports) else "green"
+        """`green`, `red`, or `bad input`.
+
+        Work that does not end leaves things behind: then it is its being red that counts.
+        """
+        if not self.bad and any(report.red for report in self.reports):
+            return "red"
+        return "bad input" if self.bad or self.misdeeds else "green"
 
     def to_json(self) -> dict[str, object]:
         """As JSON values."""
         return {
             "adapter": self.adapter,
             "verdict": self.verdict,
-            "bad": self.bad,
+            "bad": [*self.bad, *self.misdeeds],
             "printed": self.printed,
             "reports": [report.to_json() for report in self.reports],
         }
@@ -127,7 +132,7 @@ class Ears:
         self.probing.bad.append(text)
 
     def _hear_left(self, names: list[str]) -> None:
-        self.probing.bad += [f"{name} was left behind" for name in names]
+        self.probing.misdeeds += [f"{name} was left behind" for name in names]
 
     def _hear_done(self, threads: list[str], printed: str) -> None:
         self._hear_left(threads)
@@ -135,7 +140,7 @@ class Ears:
         if printed.strip():
             line = printed.strip().partition("\n")[0][:80]
             text = f"it prints to stdout, which is the application's: {line!r}; log it instead"
-            self.probing.bad.append(text)
+            self.probing.misdeeds.append(text)
         self.over = True
 
     # Silence.

@@ -56,7 +56,7 @@ async def probe(job: Job, audience: Audience) -> Probing:
             if await _listen(child, ears):
                 await _see_out(child, ears)
                 if child.returncode is not None:
-                    probing.bad += [f"{one} was left behind" for one in await _left(find)]
+                    probing.misdeeds += [f"{one} was left behind" for one in await _left(find)]
             probing.wrote = child.stderr_tail
     finally:
         if find is not None:

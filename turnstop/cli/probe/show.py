@@ -69,9 +69,9 @@ class Printer:
         for report in probing.reports:
             if report.rows:
                 self._say(_sum(report))
-        for text in probing.bad:
+        for text in (*probing.bad, *probing.misdeeds):
             click.echo(f"{click.style('Error', fg='red')}: {probing.adapter}: {text}", err=True)
-        if probing.wrote and (probing.bad or self.verbose):
+        if probing.wrote and (probing.bad or probing.misdeeds or self.verbose):
             click.echo("it wrote to stderr:", err=True)
             click.echo(textwrap.indent(probing.wrote, "  "), err=True)
 
