@@ -371,11 +371,16 @@ def command() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
     def start() -> subprocess.Popen[str]:
         script = f"import sys; sys.path.append({session._ROOT!r}); import turnstop.cli.main as m"
-        process = subprocess.Popen(
-            [sys.executable, "-c", f"{script}; m.main()", "probe", "theirs:x"],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        # A child takes over a SIGINT that is ignored, as it is for jobs in the background.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-c", f"{script}; m.main()", "probe", "theirs:x"],
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        finally:
+            signal.signal(signal.SIGINT, before)
         started.append(process)
         wait_until(lambda: os.path.exists("pid"))
         return process
@@ -391,6 +396,12 @@ def wait_until(holds: Callable[[], object]) -> None:
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_a_report_is_not_emptied_by_a_mistake() -> None:
+    Path("report.json").write_text("an old one")
+    assert probe("nonesuch", "--json", "report.json").exit_code == 2
+    assert Path("report.json").read_text() == "an old one"
 
 
 @needs_table

@@ -164,6 +164,22 @@ async def test_a_refused_start_begins_nothing() -> None:
     assert probe.works[0].began_at is None
 
 
+async def test_only_a_backend_that_never_started_anything_is_unfit() -> None:
+    class Once(Backend):
+        async def start(self, request: Request[Any]) -> Any:
+            if self.requests:
+                raise BackendLost("only one at a time")
+            return await super().start(request)
+
+    probe, told = bare_probe(Once), []
+    probe.note_unfit = told.append
+    async with probe.open() as watched:
+        await watched.start(Request("kitchen", "1", "first"))
+        with pytest.raises(BackendLost):
+            await watched.start(Request("kitchen", "2", "second"))
+    assert told == []
+
+
 def test_optional_members_are_there_where_the_adapter_has_them() -> None:
     class Sweeping(Turn):
         acknowledges = False

@@ -99,7 +99,6 @@ def probe(
         raise BadInput(f"name an adapter ({', '.join(_names())}), or module:factory")
     _check_only(only)
     excuses = _excuses(unable)
-    json_file = None if json_name is None else opened(json_name)
     like = partial(
         Job,
         only=only,
@@ -110,6 +109,7 @@ def probe(
         unable=excuses,
     )
     jobs = [_job(like, adapter, real) for adapter in dict.fromkeys(adapters)]
+    json_file = None if json_name is None else opened(json_name)
     probings = _run(jobs, Printer(sys.stderr if json_name == "-" else sys.stdout, verbose))
     if json_file is not None:
         with writing("--json"), json_file:
@@ -187,11 +187,12 @@ def _run(jobs: Sequence[Job], printer: Printer) -> list[Probing]:
 
 @contextmanager
 def _interrupted_by(*numbers: signal.Signals) -> Iterator[None]:
-    """Whoever is told to end by them ends what it started, as at Ctrl-C."""
+    """Who is told to end by them ends what was started, as at Ctrl-C, unless that is ignored."""
     before = {
         number: signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
         for number in numbers
         if signal.getsignal(number) is signal.SIG_DFL
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     }
     try:
         yield
