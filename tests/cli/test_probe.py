@@ -165,6 +165,23 @@ def test_an_adapter_by_its_name() -> None:
     assert "what a function starts and leaves is its program's own" in result.stdout
 
 
+def test_an_adapter_of_another_package_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("from turnstop.testing.probes.local import LocalProbe\nBOTH = [LocalProbe, LocalProbe]\n")
+    info = tmp_path / "theirs-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    adapters = "[turnstop.adapters]\nproved = theirs:open_honest\nbare = theirs:open_honest\n"
+    (info / "entry_points.txt").write_text(f"{adapters}[turnstop.probes]\nproved = theirs:BOTH\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    proved = probe("proved", *BASIC)
+    assert proved.stdout.count("local: 1 green") == 2
+    bare = probe("bare", *BASIC)
+    assert "(no probe" in bare.stdout
+    assert bare.exit_code == 0
+
+
 def test_a_probe_of_ones_own_is_checked_with_its_levers() -> None:
     write(
         """

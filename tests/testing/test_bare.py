@@ -220,6 +220,7 @@ async def test_the_prompt_is_what_is_asked() -> None:
         (lambda: 1 / 0, "raised ZeroDivisionError: division by zero"),
         (partial(Backend, lambda: None), "start returned None, which has no follow"),
         (partial(Backend, lambda: 1 / 0), "start raised ZeroDivisionError"),
+        (type("Sync", (), {"start": lambda self, request: Turn()}), "`async def start"),
         ("Backend", "gives 'Backend', which has no start"),
     ],
 )
