@@ -62,8 +62,9 @@ def replay(make_probe: MakeProbe, schedule: Schedule) -> Played:
     """Play a schedule on a fresh probe, as `play` does.
 
     Raises:
-        ValueError: there is no such step.
+        ValueError: the schedule cannot be played.
     """
+    schedule.check()
     world = World(make_probe())
     with deterministic(schedule.seed):
         try:

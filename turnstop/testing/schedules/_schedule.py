@@ -6,7 +6,9 @@ import math
 
 import attrs
 
-__all__ = ["Schedule", "Step"]
+from .._probe import LEVERS
+
+__all__ = ["BODIES", "CLOSINGS", "Schedule", "Step"]
 
 
 @attrs.frozen(repr=False)
@@ -69,6 +71,10 @@ CLOSINGS = {
 """How the rooms come to their end."""
 
 
+ACTS = ("enter", "stop", "stop_room", "stop_all", "cancel", "answer", "retire", "close")
+KNOWN = {"enter": BODIES, "close": CLOSINGS}
+
+
 @attrs.frozen(repr=False)
 class Schedule:
     """Steps, and the seed of the order in which tasks run that could run at the same time.
@@ -85,6 +91,22 @@ class Schedule:
     seed: int
     steps: tuple[Step, ...]
     inside: bool = True
+
+    def check(self) -> None:
+        """See that it can be played.
+
+        Raises:
+            ValueError: there is no such step, body or closing, or a turn is entered twice.
+        """
+        for step in self.steps:
+            if step.what not in (*ACTS, *LEVERS, "release_starts"):
+                raise ValueError(f"a schedule has no step {step.what!r}: {step}")
+            if step.what in KNOWN and step.how not in KNOWN[step.what]:
+                raise ValueError(f"nothing is done {step.how!r}: {step}")
+        names = [step.who for step in self.steps if step.what == "enter"]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise ValueError(f"{twice[0]!r} is entered twice: give each turn its own name")
 
     def __repr__(self) -> str:
         """As one would write it."""
