@@ -68,7 +68,10 @@ class Wire:
     _leaving: dict[str, Callable[[], None]]
 
     async def send(self, request: pb.SendMessageRequest) -> pb.Task | str:
-        """Send a message and return the task, or what the agent said instead of one."""
+        """Send a message and return the task, or what the agent said instead of one.
+
+        **Cancellation:** the agent may have begun.
+        """
 
         async def call(context: ClientCallContext) -> pb.Task | str:
             answer: pb.Task | str = ""
@@ -79,17 +82,26 @@ class Wire:
         return await self._calling(call)
 
     async def get(self, task_id: str) -> pb.Task:
-        """What the task is now."""
+        """What the task is now.
+
+        **Cancellation:** changes nothing.
+        """
         request = pb.GetTaskRequest(id=task_id)
         return await self._calling(lambda c: self._client.get_task(request, context=c))
 
     async def cancel(self, task_id: str, left: Callable[[], None]) -> pb.Task:
-        """Tell the agent to cancel the task."""
+        """Tell the agent to cancel the task.
+
+        **Cancellation:** the agent may have been told.
+        """
         request = pb.CancelTaskRequest(id=task_id)
         return await self._calling(lambda c: self._client.cancel_task(request, context=c), left)
 
     async def find(self, context_id: str, message_id: str) -> str | None:
-        """The id of the task that our message began, if the agent has published it."""
+        """The id of the task that our message began, if the agent has published it.
+
+        **Cancellation:** changes nothing.
+        """
         request = pb.ListTasksRequest(context_id=context_id)
         found = await self._calling(lambda c: self._client.list_tasks(request, context=c))
         for task in found.tasks:
@@ -103,7 +115,10 @@ class Wire:
         request: pb.SendMessageRequest | pb.SubscribeToTaskRequest,
         hear: Callable[[pb.StreamResponse], None],
     ) -> None:
-        """Make a call that answers with a stream, and read it to its end."""
+        """Make a call that answers with a stream, and read it to its end.
+
+        **Cancellation:** lets go of the stream; the agent goes on.
+        """
         if self._interface.tenant:
             request.tenant = self._interface.tenant
         params = json_format.MessageToDict(request)

@@ -89,7 +89,10 @@ class AgentTransport(httpx.AsyncBaseTransport, abc.ABC):
     async def answer(
         self, method: str, params: Answer, request_id: object
     ) -> Answer | Stream | httpx.Response:
-        """Answer a request: with a result or an error, with a stream, or with what is neither."""
+        """Answer a request: with a result or an error, with a stream, or with what is neither.
+
+        **Cancellation:** the client has let go of it.
+        """
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Take a request.

@@ -33,7 +33,10 @@ class World(Protocol):
         ...
 
     async def began(self, name: str) -> None:
-        """Wait until it works on it."""
+        """Wait until it works on it.
+
+        **Cancellation:** changes nothing.
+        """
         ...
 
 
