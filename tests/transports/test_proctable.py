@@ -118,11 +118,14 @@ async def test_a_marked_process_keeps_its_own_environment_whatever_its_parent_ha
     process = start("env -i INNER=1 sleep 300 & echo up; wait", "outer")
     try:
         await ready(process)
-        inner: list[proctable.Marked] = []
-        while not inner:  # it is still a shell for a moment
-            found = await proctable.find_marked({MARK: "outer", "INNER": "1"})
-            inner = [marked for marked in found if marked.process.command == "sleep 300"]
-        assert inner[0].environment == {"INNER": "1"}
+        marks = {MARK: "outer", "INNER": "1"}
+        names: dict[str, proctable.TableEntry] = {}
+        while "sleep 300" not in names:  # it is still a shell for a moment
+            found = await proctable.find_marked(marks)
+            names = {marked.process.command: marked.process for marked in found}
+        found = await proctable.find_marked(marks)
+        (inner,) = (one for one in found if one.process == names["sleep 300"])
+        assert inner.environment == {"INNER": "1"}
     finally:
         end(process)
 
