@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from turnstop import BackendLost, BackendRefused, StopBudget
 from turnstop.abc import Emit, End, How, Proof, Request
@@ -44,6 +45,14 @@ class Turn:
 class DeafTurn(Turn):
     async def cancel(self, sent: Callable[[], None]) -> None:
         sent()
+
+
+class Over(Turn):
+    """Ends before anybody has told it."""
+
+    async def follow(self, emit: Emit) -> End:
+        self.told.set()
+        return await super().follow(emit)
 
 
 @attrs.define(eq=False)
@@ -135,21 +144,58 @@ async def test_an_end_is_what_the_contract_says(end: Any, ended: bool) -> None:
     assert (work.ended_at is not None) is ended
 
 
-async def test_a_kill_ends_only_what_is_not_followed_any_more() -> None:
-    class KilledTurn(Turn):
-        async def kill(self) -> None:
-            pass
+@attrs.define(eq=False)
+class KilledTurn(Turn):
+    killed: int = 0
 
-    probe = bare_probe(Backend(partial(KilledTurn, BackendLost("broken"))))
+    async def kill(self) -> None:
+        self.killed += 1
+
+
+async def lose(turn: Any) -> None:
+    await turn.cancel(lambda: None)
+    with pytest.raises(BackendLost):
+        await turn.follow(None)
+
+
+async def test_a_kill_ends_only_what_is_not_followed_any_more() -> None:
+    turns = [KilledTurn(BackendLost("broken")) for _ in range(2)]
+    probe = bare_probe(Backend(iter(turns).__next__))
+    async with probe.open() as watched:
+        first = await watched.start(Request("kitchen", "1", "first"))
+        await first.kill()
+        assert probe.works[0].runs
+        await lose(first)
+        second = await watched.start(Request("kitchen", "2", "second"))
+        await lose(second)
+        assert probe.works[1].runs
+        await second.kill()
+    assert [work.runs for work in probe.works] == [False, False]
+    assert [turn.killed for turn in turns] == [1, 1]
+
+
+async def test_an_end_is_the_first_one(autojump_clock: trio.testing.MockClock) -> None:
+    probe = bare_probe(Backend(partial(KilledTurn, BackendLost("gone", gone=True))))
     async with probe.open() as watched:
         turn = await watched.start(Request("kitchen", "1", "first"))
+        await lose(turn)
+        ended_at = trio.current_time()
+        await trio.sleep(1)
         await turn.kill()
-        (work,) = probe.works
-        assert work.runs
-        await turn.cancel(lambda: None)
-        with pytest.raises(BackendLost):
-            await turn.follow(None)
-    assert not work.runs
+    assert probe.works[0].ended_at == ended_at
+
+
+async def test_a_work_is_told_when_cancel_is_called(autojump_clock: trio.testing.MockClock) -> None:
+    class SlowTurn(Turn):
+        async def cancel(self, sent: Callable[[], None]) -> None:
+            await trio.sleep_forever()
+
+    probe = bare_probe(partial(Backend, SlowTurn))
+    async with probe.open() as watched:
+        turn = await watched.start(Request("kitchen", "1", "first"))
+        with trio.move_on_after(1):
+            await turn.cancel(lambda: None)
+    assert probe.works[0].told_at == [trio.current_time() - 1]
 
 
 async def test_a_refused_start_begins_nothing() -> None:
@@ -220,6 +266,7 @@ async def test_the_prompt_is_what_is_asked() -> None:
         (lambda: 1 / 0, "raised ZeroDivisionError: division by zero"),
         (partial(Backend, lambda: None), "start returned None, which has no follow"),
         (partial(Backend, lambda: 1 / 0), "start raised ZeroDivisionError"),
+        (partial(Backend, partial(Over, OSError("broken pipe"))), "follow raised OSError: broken"),
         (type("Sync", (), {"start": lambda self, request: Turn()}), "`async def start"),
         ("Backend", "gives 'Backend', which has no start"),
     ],
@@ -231,13 +278,8 @@ async def test_what_cannot_be_checked_is_told(factory: Any, why: str) -> None:
 
 
 async def test_work_that_is_over_by_itself_cannot_be_stopped() -> None:
-    def over() -> Turn:
-        turn = Turn(End(How.COMPLETED))
-        turn.told.set()
-        return turn
-
     with pytest.raises(NotABackend, match="its work was over by itself"):
-        await outcomes(partial(Backend, over), BASIC)
+        await outcomes(partial(Backend, partial(Over, End(How.COMPLETED))), BASIC)
 
 
 async def test_an_unknown_obligation_is_a_mistake() -> None:
