@@ -360,6 +360,35 @@ async def test_a_start_that_is_cancelled_undoes_the_turn_when_its_answer_comes(
         assert server.params("turn/interrupt")[0]["turnId"] == "U1"
 
 
+async def test_a_late_turn_that_is_over_is_not_interrupted_for_long(
+    autojump_clock: MockClock,
+) -> None:
+    async with codex() as (backend, server):
+        server.start_takes = 5.0
+        server.begins = False
+        with trio.move_on_after(1.0):
+            await backend.start(request())
+        await trio.sleep(4.5)
+        await server.complete("U1", "failed")
+        await trio.sleep(60.0)
+        assert len(server.params("turn/interrupt")) == 20
+        assert len(server.params("thread/read")) == 1
+
+
+async def test_a_late_turn_that_begins_late_is_still_interrupted(
+    autojump_clock: MockClock,
+) -> None:
+    async with codex() as (backend, server):
+        server.start_takes = 5.0
+        server.begins = False
+        with trio.move_on_after(1.0):
+            await backend.start(request())
+        await trio.sleep(8.0)
+        await server.begin("T1", "U1")
+        await trio.sleep(1.0)
+        assert server.running == {}
+
+
 async def test_a_codex_that_hangs_fails_the_start_and_the_late_turn_is_undone(
     autojump_clock: MockClock,
 ) -> None:

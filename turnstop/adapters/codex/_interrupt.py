@@ -23,12 +23,15 @@ async def interrupt(
     sent: Callable[[], None],
     *,
     tries: int | None = None,
-) -> None:
+) -> bool:
     """Interrupt a turn; codex refuses until it has really begun it.
 
     `begun` is set when codex has said so. An interrupt before that is only a waste, and in the
     way of codex; but a sign that stays out must not hold the stop, so it is tried all the same.
     At most one interrupt is ever accepted: codex 0.163 never answers a second one.
+
+    Returns:
+        whether codex took it.
 
     **Cancellation:** an interrupt that has left may still be taken.
     """
@@ -38,13 +41,14 @@ async def interrupt(
             await wait_at_most(begun, _SIGN_WITHIN)
         try:
             await rpc.call("turn/interrupt", params, sent=sent)
-            return
+            return True
         except RpcError as error:
             if not error.message.startswith(_TOO_EARLY):
                 raise BackendMisbehaved(f"codex refused the interrupt: {error}") from error
         sent = _already_sent
         tries = None if tries is None else tries - 1
         await trio.sleep(_PAUSE)
+    return False
 
 
 def _already_sent() -> None:

@@ -25,7 +25,8 @@ from ._session import CodexSession, is_idle, known_calls, may_have_agents
 from ._turn import CodexContent, CodexTurn
 
 _INSTALL = "python -m pip install openai-codex-cli-bin==0.163.0"
-_UNDO_TRIES = 200
+_UNDO_ROUNDS = 10
+_UNDO_TRIES = 20
 # With a goal, codex goes on to begin turns of its own, which belong to no room: no stop reaches
 # them, and the room's next turn would find its thread busy.
 _CONFIG = {"features.goals": False}
@@ -126,8 +127,14 @@ class _Backend:
         return kept
 
     async def _undo_turn(self, rpc: Connection, thread: str, result: object) -> None:
-        turn = _named(result, "turn")
-        await interrupt(rpc, thread, turn, trio.Event(), lambda: None, tries=_UNDO_TRIES)
+        turn, begun = _named(result, "turn"), trio.Event()
+        for _ in range(_UNDO_ROUNDS):
+            if await interrupt(rpc, thread, turn, begun, lambda: None, tries=_UNDO_TRIES):
+                return
+            # Nobody hears of its end, which an interrupt that comes too late does not tell from
+            # one that comes too early.
+            if await _status(rpc, thread) != "active":
+                return
 
     async def _undo_thread(self, rpc: Connection, result: object) -> None:
         await rpc.call("thread/unsubscribe", {"threadId": _named(result, "thread")})

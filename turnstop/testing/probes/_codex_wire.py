@@ -59,8 +59,10 @@ class TurnLog:
             started.name = str(frame["result"]["turn"]["id"])
         told = self._telling.pop(frame.get("id"), None)
         if told is not None and "error" in frame:
-            # It came too early, or too late, and is as if it had not come.
-            told[0].told_at.remove(told[1])
+            work, moment = told
+            # One that came too early is as if it had not come; one too late is repeated as well.
+            if work.name not in self.over or len(work.told_at) > 1:
+                work.told_at.remove(moment)
 
 
 async def read_pipe(path: str, note: Callable[[str, Any], None]) -> None:

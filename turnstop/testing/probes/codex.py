@@ -18,7 +18,7 @@ class CodexProbe(Probe):
     """`open_codex` but for the program: its connection, its restarts and its turns.
 
     codex refuses an interrupt until it has begun the turn, and the adapter repeats it until then:
-    only one that was taken, held or refused for another reason counts as told.
+    one that comes too early does not count as told.
     """
 
     name = "codex"

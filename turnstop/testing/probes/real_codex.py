@@ -33,7 +33,7 @@ class RealCodexProbe(Probe):
 
     That a turn is over is told by the model: its requests have ended, and codex will make no more.
     What codex is told is seen by a tap on its pipes. codex refuses an interrupt until it has begun
-    the turn, and the adapter repeats it until then: only one that was not refused counts as told.
+    the turn, and the adapter repeats it until then: one that comes too early does not count.
     """
 
     name = "codex, the real program"

@@ -10,7 +10,6 @@ Unseen = Mapping[tuple[str, str], str]
 """An obligation and a saboteur, and why the one cannot see the other."""
 
 _HEALS = "the adapter connects again and goes on with the task: nothing is lost"
-_UNCOUNTED = "codex refuses an interrupt of what is over, which does not count as told"
 
 _LOST = ("LossIsCompletion", "LossIsTheEnd", "an_exception_is_an_end", "what_is_lost_is_gone")
 _HEALED: Unseen = {("lost_connection_is_no_end", name): _HEALS for name in _LOST}
@@ -24,15 +23,16 @@ _ANEW = "after an unconfirmed stop the next turn begins a new conversation in an
 
 _MUTE = "a thread that is stopped can say nothing any more"
 
+_UNKNOWN = "what a function goes on with is known when it has ended"
+_SHARED = ("neighbours_are_untouched", "SessionIsShared")
+
 UNSEEN: Mapping[str, Unseen] = {
+    "local": {_SHARED: _UNKNOWN},
     "local-thread": {
+        _SHARED: _UNKNOWN,
         ("nothing_is_heard_after_a_stop", "a_stop_leaves_the_gate_open"): _MUTE,
         ("late_words_stay_with_their_turn", "LateWordsGoToTheNext"): _MUTE,
         ("late_words_stay_with_their_turn", "late_words_are_kept_for_the_next"): _MUTE,
-    },
-    "codex": {
-        ("finished_turn_is_told_nothing", "CancelTidiesUp"): _UNCOUNTED,
-        ("finished_turn_is_told_nothing", "a_stop_is_told_after_the_end"): _UNCOUNTED,
     },
     "a2a": _HEALED,
     "a2a-polling": {

@@ -26,6 +26,7 @@ class RecordingCodex(WorkingServer):
     _clings: bool = attrs.field(default=False, init=False)
     _refuses: bool = attrs.field(default=False, init=False)
     _released: trio.Event | None = attrs.field(default=None, init=False)
+    _too_late: set[str] = attrs.field(factory=set, init=False)
     _kept_back: list[Work] = attrs.field(factory=list, init=False)
     _obey: Callable[[Work], Awaitable[Answer]] = attrs.field(init=False)
 
@@ -164,8 +165,14 @@ class RecordingCodex(WorkingServer):
         thread, turn = params["threadId"], params["turnId"]
         if thread in self.agents:
             return await super()._turn_interrupt(params)
-        if self.running.get(thread) != turn or turn not in self.started:
+        work = next((one for one in self.works if one.name == turn), None)
+        if work is None or (work.runs and turn not in self.started):
             return {"error": NO_TURN}
-        work = next(one for one in self.works if one.name == turn)
-        work.told_at.append(trio.current_time())
-        return await self._obey(work)
+        if work.runs:
+            work.told_at.append(trio.current_time())
+            return await self._obey(work)
+        # One that comes too late is repeated as well, and was told once.
+        if work.name not in self._too_late:
+            self._too_late.add(work.name)
+            work.told_at.append(trio.current_time())
+        return {"error": NO_TURN}

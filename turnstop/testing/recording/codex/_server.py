@@ -215,6 +215,8 @@ class AppServer:
         self.handlers = {**own, **self.handlers}
 
     async def _respond(self, frame: Frame) -> None:
+        if self._outbox is None:
+            return  # The connection is closed: nobody asks any more.
         handler = self.handlers.get(frame["method"], _nothing)
         answer = await handler(frame["params"])
         body, then = answer if isinstance(answer, tuple) else (answer, None)
