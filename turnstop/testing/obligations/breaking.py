@@ -36,6 +36,24 @@ async def failure_is_raised_once(stage: Stage) -> None:
         await stage.asked(stage.enter("kitchen", "second"))
 
 
+@obligation("fail")
+async def failure_stays_with_its_turn(stage: Stage) -> None:
+    """A turn that fails does nothing to another room's: that goes on, and can be stopped."""
+    async with stage.open():
+        actor, work = await stage.begin()
+        other, its = await stage.begin("garden", "second")
+        await stage.probe.fail(work)
+        await stage.left(actor)
+        await stage.quiet()
+        stage.expect(not its.told_at, "the neighbour's work was told to stop")
+        stage.expect(
+            its.runs and other.turn.settlement is None, "the neighbour's work did not go on"
+        )
+        other.turn.stop()
+        await stage.left(other)
+        stage.expect(other.error is None, f"the neighbour's block was left with {other.error!r}")
+
+
 @obligation("die")
 async def death_is_noticed(stage: Stage) -> None:
     """When the far end dies, each of its turns is settled, and its reader is told."""

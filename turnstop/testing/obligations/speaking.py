@@ -30,6 +30,22 @@ async def every_word_is_heard(stage: Stage) -> None:
         stage.expect(settlement.gone and not work.told_at, "a finished turn was told to stop")
 
 
+@obligation("ask")
+async def answers_reach_the_work(stage: Stage) -> None:
+    """What a person answers to a question of the work reaches it, and the turn goes on."""
+    async with stage.open():
+        actor, work = await stage.begin()
+        await stage.probe.ask(work)
+        await stage.until(lambda: actor.asks, "the question is read")
+        await stage.quiet()
+        stage.expect(not work.replies, "the question was answered, and nobody was asked")
+        question = actor.asks[0]
+        reply = question.choices[0] if question.choices else "yes"
+        stage.expect(actor.turn.answer(question, reply), "nobody waits for the answer")
+        await stage.until(lambda: work.replies, "the answer reaches the work")
+        stage.expect(actor.turn.settlement is None, "the answer has ended the turn")
+
+
 @obligation("say")
 async def nothing_is_heard_after_a_stop(stage: Stage) -> None:
     """What the work says after the stop is heard by nobody, while it is followed to its end."""
@@ -123,8 +139,15 @@ async def repeated_end_ends_nothing_else(stage: Stage) -> None:
 async def neighbours_are_untouched(stage: Stage) -> None:
     """A stop in one room does nothing to another: its work goes on and is heard."""
     async with stage.open():
-        actor, _ = await stage.begin()
+        actor, work = await stage.begin()
         other, its = await stage.begin("garden", "second")
+        stage.expect(
+            its.session is None or its.session != work.session,
+            f"two rooms go on in the same conversation {its.session}",
+        )
+        if stage.can("say"):
+            await stage.probe.say(work, "here")
+            await stage.until(lambda: actor.heard, "the work is heard")
         stage.rooms.stop("kitchen")
         await stage.left(actor)
         await stage.quiet()
@@ -134,7 +157,8 @@ async def neighbours_are_untouched(stage: Stage) -> None:
         )
         if stage.can("say"):
             await stage.probe.say(its, "still here")
-            await stage.until(lambda: other.heard == ["still here"], "the neighbour is heard")
+            await stage.until(lambda: other.heard, "the neighbour is heard")
+            stage.expect(other.heard == ["still here"], f"the neighbour was heard as {other.heard}")
         third = stage.enter("garden", "third")
         other.turn.stop()
         await stage.left(other)
