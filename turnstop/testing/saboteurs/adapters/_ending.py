@@ -132,6 +132,26 @@ class FailedIsCompleted(Turn):
         return attrs.evolve(end, how=How.COMPLETED) if end.how is How.FAILED else end
 
 
+@in_adapter("failure_stays_with_its_turn")
+class FailureEndsEverybody(Turn):
+    """A turn that fails ends all that the backend works on."""
+
+    async def listen(self, emit: Emit) -> End:
+        try:
+            end = await super().listen(emit)
+        except Exception:
+            self._tell_everybody()
+            raise
+        if end.how is How.FAILED:
+            self._tell_everybody()
+        return end
+
+    def _tell_everybody(self) -> None:
+        for turn in self.home.turns:
+            if turn.lives and turn is not self:
+                self.home.service.start_soon(turn.remote.cancel, lambda: None)
+
+
 @in_adapter("death_is_noticed", "death_ends_a_stop", "lost_connection_is_no_end")
 class LossIsCompletion(Turn):
     """A turn whose far end was lost is reported as completed."""

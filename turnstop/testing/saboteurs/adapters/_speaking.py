@@ -25,6 +25,48 @@ class SilenceIsNoAnswer(Turn):
         return end
 
 
+@in_adapter("answers_reach_the_work")
+class AnswersAreLost(Turn):
+    """What a person answers does not reach the far end."""
+
+    async def listen(self, emit: Emit) -> End:
+        async def ask(question: Ask) -> object:
+            await emit.ask(question)
+            await trio.sleep_forever()
+
+        end: End = await self.remote.follow(Ears(emit, ask))
+        return end
+
+
+@in_adapter("answers_reach_the_work")
+class NobodyIsAsked(Turn):
+    """A question of the far end is shown, and answered by the adapter itself."""
+
+    async def listen(self, emit: Emit) -> End:
+        async def ask(question: Ask) -> object:
+            emit(question)
+            return question.choices[0]
+
+        end: End = await self.remote.follow(Ears(emit, ask))
+        return end
+
+
+@in_adapter("neighbours_are_untouched", needs=("say",))
+class WordsAreHeardEverywhere(Turn):
+    """What the far end says in one room is told in all of them."""
+
+    async def listen(self, emit: Emit) -> End:
+        everybody: list[Emit] = vars(self.home).setdefault("everybody", [])
+        everybody.append(emit)
+
+        def hear(event: Event) -> None:
+            for one in everybody:
+                one(event)
+
+        end: End = await self.remote.follow(Ears(hear, emit.ask))
+        return end
+
+
 @in_adapter("every_word_is_heard", "nothing_is_heard_after_a_stop")
 class WordsComeTwice(Turn):
     """What the far end says is told twice."""

@@ -87,6 +87,26 @@ class SessionIsTheRooms(Backend):
         return await super().start(request)
 
 
+@in_adapter("neighbours_are_untouched")
+class SessionIsShared(Backend):
+    """A start goes on with what any room has left."""
+
+    async def start(self, request: Request[Any]) -> Turn:
+        if self.turns:
+            request = attrs.evolve(request, session=self.turns[-1].session)
+        return await super().start(request)
+
+
+@in_adapter("neighbours_are_untouched", "failure_stays_with_its_turn", "teardown_waits")
+class RoomsTakeTurns(Backend):
+    """A start waits until no other room has a turn."""
+
+    async def start(self, request: Request[Any]) -> Turn:
+        while not all(turn.over for turn in self.turns):  # noqa: ASYNC110  nobody signals it
+            await trio.sleep(0.05)
+        return await super().start(request)
+
+
 @in_adapter("rooms_go_on_after_a_death", "garbage_is_bounded")
 class StartsEndWithALoss(Backend):
     """Once the far end was lost, a start waits for it and does not look for another."""

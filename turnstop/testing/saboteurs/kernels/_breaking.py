@@ -11,6 +11,7 @@ from ...._ending import End, How
 from ...._errors import BackendLost
 from ...._gate import Gate
 from ...._life import Life
+from ...._records import StopRequest
 from ...._turn import Turn
 from .._saboteur import in_kernel
 
@@ -38,6 +39,18 @@ def a_failure_closes_the_rooms(
     """After a turn has failed no other may be entered."""
     life.house.closing = error is not None
     honest(life, end, error)
+
+
+@in_kernel(Life, "_note_end", breaks=("failure_stays_with_its_turn",))
+def a_failure_stops_everybody(
+    honest: Honest, life: Life, end: End | None, error: BaseException | None
+) -> None:
+    """A turn that fails stops the turns of all rooms."""
+    honest(life, end, error)
+    if error is not None or (end is not None and end.how is How.FAILED):
+        for door in life.house.doors.values():
+            if isinstance(door.holder, Turn) and door is not life.door:
+                door.holder.ask(StopRequest("closing"))
 
 
 @in_kernel(

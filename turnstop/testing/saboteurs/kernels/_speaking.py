@@ -99,6 +99,12 @@ def a_stop_is_of_every_room(honest: Honest, rooms: Rooms[Any], room: str, **_: A
     return rooms.stop_all()
 
 
+@in_kernel(Gate, "answer", breaks=("answers_reach_the_work",))
+def answers_are_dropped(honest: Honest, gate: Gate, ask_id: str, reply: object) -> bool:
+    """What a person answers is taken, and given to nobody."""
+    return gate._asks is not None and ask_id in gate._asks
+
+
 @in_kernel(Gate, "_silence", breaks=("stopped_approvals_are_answered",))
 def open_questions_stay_open(honest: Honest, gate: Gate) -> None:
     """Whoever asks a person is left waiting when the turn is stopped."""
