@@ -18,18 +18,15 @@ except ImportError as absent:
         raise
     pytest.skip(f"{absent}: python -m pip install 'turnstop[bench]'", allow_module_level=True)
 
-EXCUSED = {
-    "refused_start_is_no_turn",
-    "refused_cancel_is_reported",
-    "repeated_end_ends_nothing_else",
-    "stopped_approvals_are_answered",
-    "garbage_is_bounded",
-    "leftovers_are_swept",
-}
+UNABLE = {"ask", "leave", "refuse_starts", "refuse_cancels", "say_end_again", "babble"}
+
+
+def test_what_is_excused() -> None:
+    assert {*RealA2AProbe.unable} == UNABLE
 
 
 @pytest.mark.parametrize("name", OBLIGATIONS)
 def test_keeps_its_promise(name: str) -> None:
     row = check_obligation(OBLIGATIONS[name], RealA2AProbe)
-    expected = Outcome.EXCUSED if name in EXCUSED else Outcome.GREEN
+    expected = Outcome.EXCUSED if UNABLE & {*row.obligation.needs} else Outcome.GREEN
     assert row.outcome is expected, row.text
