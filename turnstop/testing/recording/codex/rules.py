@@ -80,15 +80,13 @@ RULES: dict[str, Rule] = {
     "<- thread/turns/list = result": Rule(
         ids=("result.data.0.id", "result.data.0.rootTurnId"), values=("result.data.0.status",)
     ),
-    # With no process table the adapter has codex end what is listed, and asks once more.
-    f"-> {_LIST}": Rule(ids=("params.threadId",), repeats=True, anywhere=True),
+    f"-> {_LIST}": Rule(ids=("params.threadId",)),
     f"<- {_LIST} = result": Rule(
-        ids=("result.data.0.itemId",),
-        kinds=("result.data", "result.data.0.processId", "result.nextCursor"),
-        repeats=True,
-        anywhere=True,
+        ids=("result.data.0.itemId", "result.data.0.processId"),
+        kinds=("result.data", "result.nextCursor"),
     ),
-    f"-> {_TERMINATE}": Rule(ids=("params.threadId",), optional=True),
+    f"-> {_TERMINATE}": Rule(ids=("params.threadId", "params.processId")),
+    f"<- {_TERMINATE} = result": Rule(values=("result.terminated",)),
 }
 """By direction and name; see `codex_names`."""
 
