@@ -193,6 +193,8 @@ async def test_a_thread_stops_at_its_next_checkpoint() -> None:
     assert turn.settlement is not None
     assert stopped.is_set()
     assert (turn.ending, turn.settlement.survivors) == (Ending.STOPPED, ())
+    # A flag is set, which nothing answers: the thread's end is all that there is.
+    assert turn.settlement.acked_at is None
 
 
 async def test_a_thread_that_never_looks_is_abandoned_and_named(

@@ -19,7 +19,7 @@ import logging
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TypeAlias, TypeVar, cast
+from typing import ClassVar, TypeAlias, TypeVar, cast
 
 import attrs
 import trio
@@ -166,6 +166,7 @@ class _AsyncTurn:
 
 @attrs.define(eq=False)
 class _ThreadTurn:
+    acknowledges: ClassVar[bool] = False
     fn: ThreadFunction
     request: Request[object]
     session: object | None
