@@ -14,7 +14,7 @@ import trio.testing
 
 from turnstop import BackendLost, BackendRefused, StopBudget
 from turnstop.abc import Emit, End, How, Proof, Request
-from turnstop.testing import OBLIGATIONS, Outcome, Report, check_backend
+from turnstop.testing import OBLIGATIONS, Outcome, Report, Row, check_backend
 from turnstop.testing._probe import LEVERS
 from turnstop.testing.bare import NotABackend, bare_probe, probe_factory
 
@@ -104,6 +104,15 @@ async def test_a_backend_without_conversations_is_excused_from_them() -> None:
     assert found == {"retired_room_begins_anew": Outcome.EXCUSED, BASIC: Outcome.GREEN}
 
 
+async def test_an_excuse_has_to_be_true() -> None:
+    excuse = {"end_seen": "nobody tells"}
+    deaf = await outcomes(partial(Backend, DeafTurn), BASIC, unable=excuse)
+    assert deaf == {BASIC: Outcome.EXCUSED}
+    assert await outcomes(Backend, BASIC, unable=excuse) == {BASIC: Outcome.RED}
+    with pytest.raises(ValueError, match="neither a lever nor an ability"):
+        await outcomes(Backend, BASIC, unable={"nonsense": "why"})
+
+
 async def test_who_goes_on_in_a_retired_conversation_is_not_excused() -> None:
     backend = Backend(partial(Turn, session="for ever"))
     found = await outcomes(backend, "retired_room_begins_anew")
@@ -111,10 +120,14 @@ async def test_who_goes_on_in_a_retired_conversation_is_not_excused() -> None:
 
 
 async def test_what_does_not_end_is_red_and_others_are_not_waited_for() -> None:
-    rows = (await probe_factory(partial(Backend, DeafTurn), budget=SHORT)).rows
-    found = {row.obligation.name: row for row in rows}
+    told: list[Row] = []
+    report = await probe_factory(partial(Backend, DeafTurn), budget=SHORT, told=told.append)
+    assert {row.obligation.name for row in told} == {*OBLIGATIONS}
+    found = {row.obligation.name: row for row in report.rows}
     assert found[BASIC].outcome is Outcome.RED
     assert "the work did not end" in found[BASIC].text
+    (observed,) = found[BASIC].observed
+    assert 0.7 <= observed.settled < 2.0
     assert found["stop_is_told_once"].outcome is Outcome.GREEN
     assert "not waited for" in found["next_turn_waits"].text
 
