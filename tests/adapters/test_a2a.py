@@ -395,6 +395,61 @@ async def test_a_task_that_is_shown_after_the_bound_is_ended_all_the_same(
     assert trio.current_time() - agent.times[-1] >= 9
 
 
+async def test_a_look_that_fails_is_not_the_last(autojump_clock: MockClock) -> None:
+    async with open_double(streaming=False) as (agent, rooms), trio.open_nursery() as nursery:
+
+        async def fail(params: dict[str, Any]) -> dict[str, Any]:
+            raise httpx.ConnectError("down for a moment")
+
+        agent.on.update(SendMessage=never, ListTasks=fail)
+        agent.on["CancelTask"] = always(task("canceled"))
+        turn = rooms.turn("a", "bake")
+        nursery.start_soon(hold, turn)
+        ours = (await agent.called("SendMessage"))["message"]
+        await agent.called("ListTasks", times=2)
+        agent.on["ListTasks"] = always({"tasks": [task("working", history=ours["messageId"])]})
+        rooms.stop("a")
+    assert [call["id"] for call in agent.made("CancelTask")] == ["t1"]
+
+
+@pytest.mark.parametrize("late", [refused(-32004), refused(-32002), {}])
+async def test_a_late_turn_that_cannot_be_ended_hurts_nobody(
+    late: dict[str, Any], autojump_clock: MockClock
+) -> None:
+    async with open_double() as (agent, rooms), trio.open_nursery() as nursery:
+        agent.on["CancelTask"] = always(late) if late else fail_with(httpx.ReadError("cut"), agent)
+        turn = rooms.turn("a", "bake")
+        nursery.start_soon(hold, turn)
+        stream = await agent.stream()
+        rooms.stop("a")
+        await turn.wait_settled()
+        stream.say({"task": task("working")})
+        await agent.called("CancelTask")
+        await trio.sleep(10)
+        later = rooms.turn("a", "bake again")
+        nursery.start_soon(read, later)
+        stream = await agent.stream(1)
+        stream.say({"task": task("completed", task_id="t2")})
+        stream.end()
+    assert later.settlement.ending is Ending.FINISHED
+
+
+async def test_a_late_turn_that_is_over_or_refused_is_told_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    for late in ({"task": task("completed")}, refused(-32602)):
+        async with open_double() as (agent, rooms), trio.open_nursery() as nursery:
+            turn = rooms.turn("a", "bake")
+            nursery.start_soon(hold, turn)
+            stream = await agent.stream()
+            rooms.stop("a")
+            await turn.wait_settled()
+            stream.say(late)
+            await trio.sleep(10)
+            assert not agent.made("CancelTask")
+            stream.end()
+
+
 async def test_an_agent_that_cannot_be_asked_for_its_tasks_is_asked_once(
     autojump_clock: MockClock,
 ) -> None:
@@ -445,7 +500,7 @@ async def test_a_long_silent_answer_is_taken_up_by_polling(autojump_clock: MockC
 
 def fail_with(error: Exception, agent: ScriptedAgent) -> Any:
     async def handle(params: dict[str, Any]) -> dict[str, Any]:
-        found = task("working", history=params["message"]["messageId"])
+        found = task("working", history=params.get("message", {}).get("messageId", ""))
         agent.on["ListTasks"] = always({"tasks": [found]})
         raise error
 
