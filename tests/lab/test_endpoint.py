@@ -242,10 +242,11 @@ async def test_leaving_drops_what_is_parked() -> None:
         ("end", "response.completed", "one two "),
         ("fail", "response.failed", "one two "),
         ("tool", "response.completed", "one two "),
+        ("call", "response.completed", "one two "),
     ],
 )
 async def test_one_that_is_parked_does_what_it_is_ordered(
-    order: Literal["end", "fail", "tool"], kind: str, said: str
+    order: Literal["end", "fail", "tool", "call"], kind: str, said: str
 ) -> None:
     async with open_lab() as lab, connect(lab) as client:
         await client.ask(asking(user("[turn:a1] park 0")))
@@ -258,6 +259,7 @@ async def test_one_that_is_parked_does_what_it_is_ordered(
         assert found[-1]["type"] == kind
         assert "".join(str(one["delta"]) for one in found if "delta" in one) == said
         assert ("; ls" in data.decode()) is (order == "tool")
+        assert ('"name": "ls"' in data.decode()) is (order == "call")
         assert exchange.ending_at is not None
         await lab.gone("a1")
         lab.order("a1", "say", "to nobody")

@@ -225,7 +225,7 @@ async def _obey(lab: Lab, exchange: Exchange, http: _Http, reply: Reply) -> byte
                 return reply.fail()
             if order == "tool":
                 return reply.tool(mark(exchange.token, text)) + reply.end()
-            return reply.end()
+            return (reply.call(text, {}) if order == "call" else b"") + reply.end()
         if exchange.released.is_set():
             return b""
         exchange.ordered = trio.Event()

@@ -14,7 +14,7 @@ from .._service import Service
 from ._processes import ToolProcess, find_processes
 from .behaviours import Behaviour
 
-Order: TypeAlias = Literal["say", "end", "fail", "tool"]
+Order: TypeAlias = Literal["say", "end", "fail", "tool", "call"]
 
 _SCAN_EVERY = 0.01
 
@@ -148,9 +148,10 @@ class Lab:
 
         Args:
             token: the turn's.
-            order: `say` another piece, `end` without another word, `fail`, or call the shell
-                `tool`; after its result the next request does as the prompt says.
-            text: the piece, or the command.
+            order: `say` another piece, `end` without another word, `fail`, run a command by the
+                shell `tool`, or `call` another tool, without arguments; after its result the next
+                request does as the prompt says.
+            text: the piece, the command, or the tool's name.
         """
         for exchange in self.open_requests(token):
             exchange.orders.append((order, text))

@@ -39,6 +39,10 @@ class Reply(Protocol):
         """A call of the program's shell tool, in place of an answer."""
         ...
 
+    def call(self, name: str, arguments: Mapping[str, Any]) -> bytes:
+        """A call of any of its tools."""
+        ...
+
     def end(self) -> bytes:
         """The frames that complete the response."""
         ...

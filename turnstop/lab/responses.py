@@ -71,12 +71,16 @@ class ResponsesReply:
 
     def tool(self, command: str) -> bytes:
         """A call of `exec_command`."""
+        return self.call("exec_command", {"cmd": command, "yield_time_ms": 30_000})
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> bytes:
+        """A call of any tool."""
         call = {
             "type": "function_call",
             "id": f"fc_{uuid.uuid4().hex}",
             "call_id": f"call_{uuid.uuid4().hex}",
-            "name": "exec_command",
-            "arguments": json.dumps({"cmd": command, "yield_time_ms": 30_000}),
+            "name": name,
+            "arguments": json.dumps(arguments),
         }
         self._output.append(call)
         return self._event("response.output_item.done", output_index=0, item=call)

@@ -28,6 +28,7 @@ class TurnLog:
     works: list[Work] = attrs.field(factory=list)
     over: dict[str, float] = attrs.field(factory=dict)
     _starting: dict[object, Work] = attrs.field(factory=dict)
+    _asking: dict[object, object] = attrs.field(factory=dict)
     _telling: dict[object, tuple[Work, float]] = attrs.field(factory=dict)
 
     def note(self, direction: str, frame: Any) -> None:
@@ -46,6 +47,13 @@ class TurnLog:
             self.over.setdefault(str(params["turn"]["id"]), trio.current_time())
         elif direction == "<-" and method is None:
             self._note_answer(frame)
+        elif direction == "<-" and "id" in frame:
+            self._asking[frame["id"]] = params.get("turnId")
+        elif direction == "->" and method is None:
+            turn = self._asking.pop(frame.get("id"), None)
+            for work in self.works:
+                if work.name == turn:
+                    work.replies.append(frame.get("result", frame.get("error")))
 
     def _note_told(self, number: object, turn: str) -> None:
         for work in self.works:

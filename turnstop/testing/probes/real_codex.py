@@ -25,6 +25,12 @@ from ._codex_wire import TurnLog, read_pipe
 __all__ = ["RealCodexProbe"]
 
 _ITSELF = "the real program answers as it does: there is nothing that could hold it back"
+_TOOL: dict[str, Any] = {
+    "type": "function",
+    "name": "ask_the_room",
+    "description": "Asks whoever is in the room.",
+    "inputSchema": {"type": "object", "properties": {}},
+}
 _LEFT = "setsid sleep 300 >/dev/null 2>&1 &"
 
 
@@ -49,7 +55,6 @@ class RealCodexProbe(Probe):
         "end_late": _ITSELF,
         "say_end_again": _ITSELF,
         "babble": _ITSELF,
-        "ask": "it is opened so that it runs every command, and asks for none",
         "cut": "its pipes are its own: when they close, it ends",
     }
     clock: Literal["virtual", "real"] = "real"
@@ -72,20 +77,18 @@ class RealCodexProbe(Probe):
             os.mkfifo(pipe)
             tap = [sys.executable, "-m", "turnstop.lab.tap", pipe, "--"]
             async with open_service() as service, open_lab() as self._lab:
-                service.start_soon(read_pipe, pipe, self._log.note)
-                service.start_soon(self._watch, self._lab)
+                service.start_soon(read_pipe, pipe, self._note)
+                # It never holds: it is looked at whenever the lab has seen something.
+                service.start_soon(self._lab.until, self._look)
                 env = codex_env(self._lab.url, Path(home, "codex"))
                 env["PYTHONPATH"] = os.pathsep.join(sys.path)
                 command = [*tap, find_codex().path, "app-server"]
-                async with open_codex(command, cwd=home, env=env) as self._codex:
+                async with open_codex(command, cwd=home, env=env, tools=[_TOOL]) as self._codex:
                     yield self._codex
-                self._look()
 
-    async def _watch(self, lab: Lab) -> None:
-        while True:
-            with trio.move_on_after(0.01):
-                await lab.until(self._look)
-            await trio.lowlevel.checkpoint()
+    def _note(self, direction: str, frame: Any) -> None:
+        self._log.note(direction, frame)
+        self._look()
 
     def _look(self) -> None:
         """Take from the lab what the wire does not tell."""
@@ -126,6 +129,11 @@ class RealCodexProbe(Probe):
     async def fail(self, work: Work) -> None:
         """Have the model fail."""
         self._order(work, "fail")
+        await trio.lowlevel.checkpoint()
+
+    async def ask(self, work: Work) -> None:
+        """Have the model call a tool that is the application's: that is a question to it."""
+        self._order(work, "call", _TOOL["name"])
         await trio.lowlevel.checkpoint()
 
     async def leave(self, work: Work) -> None:
