@@ -51,7 +51,7 @@ async def probe(job: Job, audience: Audience) -> Probing:
         async with open_process(
             command, name="the probing process", env=dict(marks), grace=_GRACE
         ) as child:
-            find = _Find(marks, child.pid, since)
+            find = _Find(marks, child, since)
             ears = Ears(probing, audience, LIMITS)
             if await _listen(child, ears):
                 await _see_out(child, ears)
@@ -70,13 +70,16 @@ class _Find:
     """Finds what the probing process has started: by the mark, and by its session."""
 
     marks: dict[str, str]
-    pid: int
+    child: ChildProcess
     since: int
 
     async def __call__(self) -> list[proctable.TableEntry]:
         marked = [one.process for one in await proctable.find_marked(self.marks)]
-        found = [*marked, *await proctable.find_session(self.pid, since=self.since)]
-        return list(dict.fromkeys(one for one in found if one.pid != self.pid))
+        session = await proctable.find_session(self.child.pid, since=self.since)
+        pid = self.child.pid
+        if self.child.returncode is not None and any(one.pid == pid for one in session):
+            session = []  # the pid was given to somebody else
+        return list(dict.fromkeys(one for one in (*marked, *session) if one.pid != pid))
 
 
 async def _listen(child: ChildProcess, ears: Ears) -> bool:
