@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -72,6 +72,14 @@ async def outcomes(factory: Any, *only: str, **options: Any) -> dict[str, Outcom
 
 @asynccontextmanager
 async def open_honest() -> AsyncGenerator[Backend, None]:
+    yield Backend()
+
+
+async def generate() -> AsyncGenerator[Backend, None]:
+    yield Backend()
+
+
+def generate_sync() -> Generator[Backend, None, None]:
     yield Backend()
 
 
@@ -280,6 +288,8 @@ async def test_the_prompt_is_what_is_asked() -> None:
         (partial(Backend, lambda: None), "start returned None, which has no follow"),
         (partial(Backend, lambda: 1 / 0), "start raised ZeroDivisionError"),
         (partial(Backend, partial(Over, OSError("broken pipe"))), "follow raised OSError: broken"),
+        (generate, "generate is a generator: decorate it: @asynccontextmanager"),
+        (contextmanager(generate_sync), "is a context manager, and no async one"),
         (type("Sync", (), {"start": lambda self, request: Turn()}), "`async def start"),
         ("Backend", "gives 'Backend', which has no start"),
     ],

@@ -114,6 +114,22 @@ def test_an_adapter_of_another_package_is_shown_by_its_probe(site: Site) -> None
             "mine is pinned NoRemoteWork, and has open_mine (theirs.py:1)",
         ),
         (
+            "from json import load as open_mine\n__all__ = ['open_mine']\n"
+            "PIN = NoRemoteWork('it does nothing')",
+            {"adapters": "mine = theirs:x", "probes": "mine = theirs:PIN"},
+            "mine is pinned NoRemoteWork, and has open_mine (theirs.py:1)",
+        ),
+        (
+            "PIN = NoRemoteWork('it does nothing')",
+            {"adapters": "mine = nowhere.deep:x", "probes": "mine = theirs:PIN"},
+            "mine is registered as nowhere.deep:x: there is no such module",
+        ),
+        (
+            "PIN = NoRemoteWork('it does nothing')",
+            {"adapters": "mine = theirs.deep:x", "probes": "mine = theirs:PIN"},
+            "mine is registered as theirs.deep:x: there is no such module",
+        ),
+        (
             "PIN = NoRemoteWork(' ')",
             {"adapters": "mine = theirs:x", "probes": "mine = theirs:PIN"},
             "mine is pinned NoRemoteWork, and no reason is given",
@@ -133,7 +149,12 @@ def test_what_is_wrong_is_named(source: str, entries: dict[str, str], why: str, 
 
 
 def test_a_pin_with_a_reason_will_do(site: Site) -> None:
-    source = "PIN: object = turnstop.testing.inventory.NoRemoteWork('it translates events')"
+    source = """
+        from json import load as open_it
+        def translate(): ...
+        __version__ = "1.0"
+        PIN: object = turnstop.testing.inventory.NoRemoteWork('it translates events')
+    """
     site.install("theirs", source, adapters="mine = theirs", probes="mine = theirs:PIN")
     assert violations() == []
     with pytest.raises(LookupError, match="mine has no remote work, and no probe: it translates"):

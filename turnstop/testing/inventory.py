@@ -146,7 +146,10 @@ def unlisted(inventory: Inventory) -> Iterator[str]:
 
 
 def stale(inventory: Inventory) -> Iterator[str]:
-    """Probes and pins of what is not there, and probes that are not there."""
+    """Probes and pins of what is not there, and what is registered and not there itself."""
+    for name, target in inventory.adapters.items():
+        if find_spec(target.partition(":")[0]) is None:
+            yield f"{name} is registered as {target}: there is no such module"
     for name, shown in inventory.shown.items():
         if name not in inventory.adapters:
             yield f"{name} is no adapter (any more): take its probe or pin away"
