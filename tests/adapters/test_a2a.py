@@ -426,6 +426,7 @@ async def test_a_late_turn_that_cannot_be_ended_hurts_nobody(
         stream.say({"task": task("working")})
         await agent.called("CancelTask")
         await trio.sleep(10)
+        assert stream.closed is (late != {})
         later = rooms.turn("a", "bake again")
         nursery.start_soon(read, later)
         stream = await agent.stream(1)
@@ -434,20 +435,63 @@ async def test_a_late_turn_that_cannot_be_ended_hurts_nobody(
     assert later.settlement.ending is Ending.FINISHED
 
 
+@pytest.mark.parametrize("late", [{"task": task("completed")}, refused(-32005)])
 async def test_a_late_turn_that_is_over_or_refused_is_told_nothing(
+    late: dict[str, Any], autojump_clock: MockClock
+) -> None:
+    async with backend_of(agent := ScriptedAgent()) as backend:
+        agent.on["GetTask"] = always(task("input_required"))
+        async with trio.open_nursery() as nursery:
+            request = Request("a", "2", "x", A2ASession("context", "t1"))
+            nursery.start_soon(backend.start, request)
+            stream = await agent.stream()
+            nursery.cancel_scope.cancel()
+        stream.say(late)
+        await trio.sleep(10)
+        assert not agent.made("CancelTask")
+
+
+async def test_a_late_turn_that_breaks_its_protocol_is_ended_too(
     autojump_clock: MockClock,
 ) -> None:
-    for late in ({"task": task("completed")}, refused(-32602)):
-        async with open_double() as (agent, rooms), trio.open_nursery() as nursery:
-            turn = rooms.turn("a", "bake")
-            nursery.start_soon(hold, turn)
+    async with backend_of(agent := ScriptedAgent()) as backend:
+        agent.on["CancelTask"] = always(task("canceled"))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(backend.start, Request("a", "1", "x"))
             stream = await agent.stream()
-            rooms.stop("a")
-            await turn.wait_settled()
-            stream.say(late)
-            await trio.sleep(10)
-            assert not agent.made("CancelTask")
-            stream.end()
+            nursery.cancel_scope.cancel()
+        shown = json.dumps({"result": {"task": task("working")}})
+        stream.say_raw(f"data: {shown}\n\ndata: lorem ipsum\n\n")
+        await trio.sleep(10)
+        assert [call["id"] for call in agent.made("CancelTask")] == ["t1"]
+
+
+async def test_an_answer_that_breaks_is_polled_where_its_task_was_found_before(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_double(streaming=False) as (agent, rooms):
+
+        async def break_off(params: dict[str, Any]) -> dict[str, Any]:
+            found = task("working", history=params["message"]["messageId"])
+            agent.on["ListTasks"] = always({"tasks": [found]})
+            await agent.called("ListTasks")
+            await trio.sleep(1)
+            agent.on["ListTasks"] = never
+            raise httpx.ReadTimeout("300 s")
+
+        agent.on.update(SendMessage=break_off, GetTask=always(task("completed", "cake")))
+        events = await read(rooms.turn("a", "bake"))
+    assert Text("cake") in events
+
+
+async def test_a_task_may_be_named_by_a_later_event(autojump_clock: MockClock) -> None:
+    async with open_double() as (agent, rooms), trio.open_nursery() as nursery:
+        turn = rooms.turn("a", "bake")
+        nursery.start_soon(read, turn)
+        stream = await agent.stream()
+        stream.say(moved("working", task_id=""), piece("cake"), moved("completed"))
+        stream.end()
+    assert turn.settlement.ending is Ending.FINISHED
 
 
 async def test_an_agent_that_cannot_be_asked_for_its_tasks_is_asked_once(

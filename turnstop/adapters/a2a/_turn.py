@@ -95,7 +95,7 @@ class A2ATurn:
     async def undo(self) -> None:
         """End what begins after nobody waits for it any more."""
         await self._revealed.wait()
-        if self._failure is None and not self._account.over:
+        if self._refusal is None and not self._account.over:
             with contextlib.suppress(BackendError):
                 await self.cancel(lambda: None)
         self.reader.close()
@@ -124,14 +124,14 @@ class A2ATurn:
     async def _tell(self, sent: Callable[[], None]) -> bool:
         """Whether the agent has taken the cancel; False: it cannot be told yet."""
         try:
-            if (task_id := self._account.task_id) is None:
+            if self._account.task_id is None:
                 return False
-            task = await self._wire.cancel(task_id, sent)
+            task = await self._wire.cancel(self._account.task_id, sent)
         except AgentError as error:
             if error.code == NOT_FOUND:
                 return False
             if error.code == NOT_CANCELABLE:
-                return task_id == self._account.task_id
+                return True
             raise BackendRefused(f"the agent does not cancel: {error}") from error
         except BackendError:
             if self._failure is not None:
