@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 
 from turnstop import _account, _admission, _calls, _gate, _life, _rooms, _turn, _watch
+from turnstop.abc import Emit, End
 from turnstop.testing import OBLIGATIONS, Probe, probe_backend
 from turnstop.testing.inventory import Missing, load_probes
 from turnstop.testing.probes.local import LocalProbe
 from turnstop.testing.saboteurs import SABOTEURS, Matrix, Toothless, check_probe, play_matrix
 from turnstop.testing.saboteurs.__main__ import main
 from turnstop.testing.saboteurs._unseen import UNSEEN
+from turnstop.testing.saboteurs._wrap import Ears, wrap
+from turnstop.testing.saboteurs.adapters._ending import Apart
 
 # Those in virtual time: over a thread it takes minutes.
 PROBES = {
@@ -50,6 +53,20 @@ def test_each_saboteur_is_caught_wherever_the_promise_is_kept(name: str) -> None
 def test_what_is_seen_is_the_broken_promise_and_no_crash(name: str) -> None:
     crashed = [f"{cell}: {cell.text}" for cell in play(name).cells if cell.leaked]
     assert crashed == []
+
+
+class Between(Apart):
+    """Hands on all that it hears and is told, and removes nothing."""
+
+    async def listen(self, emit: Emit) -> End:
+        return await super().listen(Ears(emit, emit.ask))
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_what_saboteurs_are_made_of_breaks_nothing(name: str) -> None:
+    make_probe = probe_of(name)
+    report = probe_backend(lambda: wrap(make_probe(), Between))
+    assert [f"{row.obligation.name}: {row.text}" for row in report.red] == []
 
 
 def claims() -> Iterator[tuple[str, str]]:

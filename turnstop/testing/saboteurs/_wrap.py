@@ -31,8 +31,8 @@ class Backend:
     Attributes:
         backend: the adapter's own.
         service: outlives the adapter, and starts tasks.
-        budget: the bound of each stop.
         around: what that is made by. Tasks of the usual one are reached by no cancellation.
+        budget: the bound of each stop.
         turns: every turn that was made, oldest first.
         kind: what the turns are made of.
     """

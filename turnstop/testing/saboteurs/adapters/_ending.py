@@ -16,7 +16,7 @@ from .._saboteur import in_adapter
 from .._wrap import Turn
 
 
-class _Apart(Turn):
+class Apart(Turn):
     """Its follow can come back before the adapter's own does, which is left to itself."""
 
     async def listen(self, emit: Emit) -> End:
@@ -35,7 +35,7 @@ class _Apart(Turn):
 
 
 @in_adapter("teardown_waits")
-class ReaderIsNoService(_Apart):
+class ReaderIsNoService(Apart):
     """The adapter's reader is in a plain nursery: an application's end ends it before the stop."""
 
     around = open_private_nursery
@@ -52,7 +52,7 @@ class ReaderIsNoService(_Apart):
     "lost_connection_is_no_end",
     "budget_is_one",
 )
-class AskingIsTheEnd(_Apart):
+class AskingIsTheEnd(Apart):
     """Follow returns as soon as somebody asks for a stop."""
 
     async def tell(self, sent: Callable[[], None]) -> None:
@@ -61,7 +61,7 @@ class AskingIsTheEnd(_Apart):
 
 
 @in_adapter("acknowledgement_is_no_end", "settled_means_ended", needs=("ignore_cancels",))
-class AcknowledgementIsTheEnd(_Apart):
+class AcknowledgementIsTheEnd(Apart):
     """Follow returns as soon as cancel has."""
 
     async def tell(self, sent: Callable[[], None]) -> None:
@@ -70,7 +70,7 @@ class AcknowledgementIsTheEnd(_Apart):
 
 
 @in_adapter("hung_cancel_is_bounded")
-class FollowGivesUp(_Apart):
+class FollowGivesUp(Apart):
     """Follow waits for a while after a stop, and claims the end then."""
 
     async def tell(self, sent: Callable[[], None]) -> None:
