@@ -118,10 +118,23 @@ class Conductor:
             person.scope.cancel()
 
     def _do_answer(self, step: Step) -> None:
-        person = self.world.people.get(step.who)
-        if person is not None and person.asks:
-            taken = person.turn.answer(person.asks[-1], "yes")
-            self.world.say(step.who, f"answers, which is {'taken' if taken else 'too late'}")
+        world, person = self.world, self.world.people.get(step.who)
+        if person is None or not person.asks:
+            return
+        work, state = world.work_of(person), person.turn.state
+        waits = state == "live" and work is not None and work.runs and world.disturbed_at == NEVER
+        taken = person.turn.answer(person.asks[-1], "yes")
+        world.say(step.who, f"answers, which is {'taken' if taken else 'too late'}")
+        if waits and not taken and len(person.asks) > person.answers:
+            world.blame("asks", step.who, "nobody waits for the answer to its question")
+        person.answers += taken
+        if taken and work is not None:
+            world.aside.start_soon(self._look_for_answer, person, work)
+
+    async def _look_for_answer(self, person: Person, work: Work) -> None:
+        await trio.sleep(self.world.prompt)
+        if len(work.replies) < person.answers and self.world.disturbed_at == NEVER:
+            self.world.blame("asks", person.name, "an answer was taken, and has not arrived")
 
     def _do_close(self, step: Step) -> None:
         if self.world.closing == NEVER:

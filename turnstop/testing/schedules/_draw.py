@@ -69,10 +69,7 @@ class _Drawing:
         steps = [self.enter()]
         for _ in range(self.r.randrange(3, 22)):
             steps.append(step := self.step())
-            # A reader that takes its time is behind only where much is said at once.
-            if step.what == "say":
-                again = attrs.evolve(step, wait=0.0)
-                steps += [again] * self.r.randrange(3)
+            steps += self.follow_up(step)
         for lever in self.disturbances():
             steps.insert(self.r.randrange(len(steps) + 1), lever)
         how = self.r.choice(list(CLOSINGS))
@@ -103,6 +100,14 @@ class _Drawing:
         if what in ("stop_room", "retire"):
             return Step(self.moment(), what, room=self.r.choice(ROOMS))
         return Step(self.moment(), what, self.r.choice(self.names[-3:]))
+
+    def follow_up(self, step: Step) -> Iterator[Step]:
+        """What makes the most of a step: a reader is behind where much is said at once."""
+        if step.what == "say":
+            for _ in range(self.r.randrange(3)):
+                yield attrs.evolve(step, wait=0.0)
+        elif step.what == "ask" and self.r.random() < 0.5:
+            yield Step(self.moment(), self.r.choice(("answer", "stop")), step.who)
 
     def enter(self) -> Step:
         self.names.append(name := f"t{len(self.names) + 1:02}")

@@ -59,6 +59,7 @@ class Person:
         stopped_at: when a receipt first named it.
         shut_out: the rooms were closed to it.
         asks: the questions that were read.
+        answers: how many of them were answered.
         left_behind: what its work has left before the settlement.
         alive_then: what of it was alive at the settlement.
         read_until: when its reader in another task came to the end.
@@ -85,6 +86,7 @@ class Person:
     said: int = 0
     to_end: bool = False
     asks: list[Ask] = attrs.field(factory=list)
+    answers: int = 0
     ordered: dict[str, float] = attrs.field(factory=dict)
     left_behind: set[str] = attrs.field(factory=set)
     alive_then: set[str] = attrs.field(factory=set)
