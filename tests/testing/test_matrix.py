@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
+import attrs
 import pytest
 
 from turnstop import _account, _admission, _calls, _gate, _life, _rooms, _turn, _watch
 from turnstop.abc import Emit, End
-from turnstop.testing import OBLIGATIONS, Probe, probe_backend
+from turnstop.testing import OBLIGATIONS, Probe, Stage, probe_backend
 from turnstop.testing.inventory import Missing, load_probes
 from turnstop.testing.probes.local import LocalProbe
 from turnstop.testing.saboteurs import SABOTEURS, Matrix, Toothless, check_probe, play_matrix
@@ -97,6 +98,19 @@ def test_each_saboteur_belongs_to_obligations_that_there_are() -> None:
 def test_what_is_unseen_is_what_there_is() -> None:
     known = set(claims())
     assert [pair for pairs in UNSEEN.values() for pair in pairs if pair not in known] == []
+
+
+def test_an_obligation_that_looks_at_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def look_away(stage: Stage) -> None:
+        async with stage.open():
+            await stage.begin()
+
+    vacuous = attrs.evolve(OBLIGATIONS["completion_wins"], play=look_away)
+    monkeypatch.setitem(OBLIGATIONS, "completion_wins", vacuous)
+    matrix = play_matrix([LocalProbe], only=["completion_wins"])
+    missed = "completion_wins with {} over local: green: what it promises was removed"
+    names = [one.name for one in SABOTEURS.values() if "completion_wins" in one.breaks]
+    assert matrix.faults == [missed.format(name) for name in names]
 
 
 def functions_of_the_kernel() -> list[Any]:
