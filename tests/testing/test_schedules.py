@@ -6,9 +6,16 @@ import json
 import sys
 from collections import Counter
 from functools import partial
+from typing import Any
 
 import pytest
+import trio
 
+from turnstop._admission import Door
+from turnstop._gate import Gate
+from turnstop._records import StopRequest, StopVerdict
+from turnstop._turn import Turn
+from turnstop._workers import Workers
 from turnstop.testing import Probe
 from turnstop.testing.probes.a2a import A2APlainProbe, A2APollingProbe, A2AProbe
 from turnstop.testing.probes.codex import CodexProbe
@@ -148,6 +155,54 @@ FOUND = [
 def test_a_planted_fault_is_found(name: str, probe: type[Probe]) -> None:
     with SABOTEURS[name].at_work(probe) as make_probe:
         assert any(play(make_probe, seed).faults for seed in range(100))
+
+
+async def _hand_over_late(self: Door, guest: Any) -> None:
+    await _wait(self, guest)
+    with trio.CancelScope(shield=True):
+        await trio.sleep(0.3)
+
+
+def _hand_over_to_the_last(self: Door) -> None:
+    if self.waiting:
+        self.waiting.move_to_end(next(reversed(self.waiting)), last=False)
+    _hand_over(self)
+
+
+async def _leave_late(self: Turn, *exc: Any) -> bool:
+    try:
+        return await _aexit(self, *exc)
+    finally:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(0.3)
+
+
+def _stop_no_body(self: Turn, request: StopRequest) -> StopVerdict:
+    body, self._body = self._body, trio.CancelScope()
+    verdict = _ask(self, request)
+    self._body = body
+    return verdict
+
+
+_wait, _hand_over, _aexit, _ask = Door.wait, Door.hand_over, Turn.__aexit__, Turn.ask
+
+OWN: list[tuple[type, str, Any, str]] = [
+    (Door, "wait", _hand_over_late, "handover"),
+    (Door, "hand_over", _hand_over_to_the_last, "order"),
+    (Turn, "__aexit__", _leave_late, "block"),
+    (Turn, "ask", _stop_no_body, "body"),
+    (Gate, "_wake", lambda gate: None, "reader"),
+    (Workers, "dismiss", lambda workers: None, "hang"),
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "broken", "promise"), OWN)
+def test_what_no_saboteur_breaks_is_found_too(
+    owner: type, name: str, broken: Any, promise: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, broken)
+    found = {fault.promise for seed in range(60) for fault in play(LocalProbe, seed).faults}
+    assert promise in found
 
 
 def test_a_fault_is_shrunk_to_a_handful_of_steps() -> None:
