@@ -49,15 +49,20 @@ class WorkingServer(AppServer):
     async def run_command(self, work: Work) -> None:
         """Begin a shell command, which an interrupt of the turn does not end.
 
+        A turn that is over does nothing more; so with the next ones.
+
         **Cancellation:** as `answer`.
         """
-        self._terminals[await self._propose(work)] = work
+        if work.runs:
+            self._terminals[await self._propose(work)] = work
 
     async def want_approval(self, work: Work) -> None:
         """Ask whether a command may be run; it is over as soon as it is allowed.
 
         **Cancellation:** as `answer`.
         """
+        if not work.runs:
+            return
         call, number = await self._propose(work), len(self._asked)
         self._asked[number] = (work, call)
         self._open.add(number)
@@ -176,6 +181,8 @@ class WorkingServer(AppServer):
 
         **Cancellation:** as `answer`.
         """
+        if not work.runs:
+            return
         thread, turn = self._name("A"), self._name("V")
         body = {"id": turn, "rootTurnId": work.name, "status": "inProgress"}
         self.agents[thread] = {"parent": work.session, "turn": body}
