@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 
 import attrs
-import httpx
 import trio
 
 from turnstop.adapters.a2a import open_a2a
 from turnstop.lab.a2a import A2AServer, open_a2a_server
 from turnstop.testing.golden import Wire, WireFrame, tidy, write_wire
+from turnstop.testing.recording.a2a.cable import Cable
 from turnstop.testing.recording.a2a.rules import RULES, a2a_names
 from turnstop.testing.recording.a2a.scenes import SCENES, Scene
 from turnstop.testing.recording.a2a.tap import WireTap
@@ -29,6 +29,7 @@ class RealWorld:
     """The lab's executor."""
 
     server: A2AServer
+    cable: Cable
     names: list[str] = attrs.field(factory=list)
 
     def message(self, words: str) -> tuple[str, str]:
@@ -41,15 +42,19 @@ class RealWorld:
         """The executor runs."""
         await self.server.began(name)
 
+    def cut(self) -> None:
+        """At this end."""
+        self.cable.cut()
+
 
 async def record(scene: Scene) -> tuple[WireFrame, ...]:
     """Play a scene on the real server; all that went by."""
-    tap = WireTap(httpx.AsyncHTTPTransport())
+    tap = WireTap(cable := Cable())
     streaming, blocking = scene.kind == "streaming", scene.kind == "plain"
     with trio.fail_after(PATIENCE):
         async with open_a2a_server(streaming=streaming, blocking=blocking) as server:
             async with open_a2a(server.url, transport=tap) as backend:
-                await scene.play(backend, RealWorld(server))
+                await scene.play(backend, RealWorld(server, cable))
     return tuple(tap.frames)
 
 

@@ -47,6 +47,9 @@ class RecordedWorld:
     async def began(self, name: str) -> None:
         await self.work(name)
 
+    def cut(self) -> None:
+        self.agent.cut()
+
     async def work(self, name: str) -> Work:
         while True:
             for work in self.agent.works:

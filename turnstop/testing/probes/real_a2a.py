@@ -5,8 +5,8 @@ Needs the extra `bench`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import ClassVar
 
 import httpx
@@ -16,6 +16,7 @@ from ...abc import Backend
 from ...adapters.a2a import A2AContent, open_a2a
 from ...lab.a2a import A2AServer, open_a2a_server
 from .._probe import Probe, Work
+from ..recording.a2a.cable import Cable
 from .a2a import A2AProbe
 
 __all__ = ["RealA2AProbe"]
@@ -35,7 +36,7 @@ class RealA2AProbe(Probe):
     }
 
     def __init__(self) -> None:
-        self._cable = _Cable()
+        self._cable = Cable()
         self._texts: dict[str, str] = {}
         self._works: dict[object, Work] = {}
         self._server: A2AServer | None = None
@@ -136,65 +137,3 @@ class RealA2AProbe(Probe):
     async def cut(self) -> None:
         """Break the connections, at this end."""
         self._cable.cut()
-
-
-class _Cable(httpx.AsyncBaseTransport):
-    """The real transport, with connections that can be broken."""
-
-    def __init__(self) -> None:
-        self._inner = httpx.AsyncHTTPTransport()
-        self._uses: set[trio.CancelScope] = set()
-
-    def cut(self) -> None:
-        """Break what is under way."""
-        for use in self._uses:
-            use.cancel()
-
-    @contextmanager
-    def use(self) -> Generator[None]:
-        """Fail where it is cut meanwhile."""
-        with trio.CancelScope() as scope:
-            self._uses.add(scope)
-            try:
-                yield
-            finally:
-                self._uses.discard(scope)
-        if scope.cancelled_caught:
-            raise httpx.ReadError("the cable was pulled")
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Pass a request on.
-
-        **Cancellation:** as the real transport.
-        """
-        with self.use():
-            response = await self._inner.handle_async_request(request)
-            assert isinstance(response.stream, httpx.AsyncByteStream)
-            response.stream = _Cut(self, response.stream)
-            return response
-        raise AssertionError("unreachable")
-
-    async def aclose(self) -> None:
-        """Close the connections.
-
-        **Cancellation:** as the real transport.
-        """
-        await self._inner.aclose()
-
-
-class _Cut(httpx.AsyncByteStream):
-    def __init__(self, cable: _Cable, inner: httpx.AsyncByteStream) -> None:
-        self._cable = cable
-        self._inner = inner
-        self._chunks = aiter(inner)
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        with self._cable.use():
-            return await anext(self._chunks)
-        raise AssertionError("unreachable")
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()

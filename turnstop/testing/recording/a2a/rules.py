@@ -54,6 +54,10 @@ RULES: dict[str, Rule] = {
     ),
     f"{_STREAM} end": Rule(),
     f"{_STREAM} error": Rule(values=("error.code",)),
+    "-> SubscribeToTask": Rule(ids=("params.id",)),
+    "<- SubscribeToTask = task WORKING": _task("result.task"),
+    "<- SubscribeToTask = statusUpdate CANCELED": _moved(),
+    "<- SubscribeToTask = end": Rule(),
     "-> SendMessage": _MESSAGE,
     **{
         f"<- SendMessage = task {state}": _task("result.task", anywhere=True)

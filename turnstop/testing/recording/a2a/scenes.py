@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeAlias
 
 import attrs
+import trio
 
 from ...._errors import BackendError
 from ...._rooms import Rooms, open_rooms
@@ -37,6 +38,10 @@ class World(Protocol):
 
         **Cancellation:** changes nothing.
         """
+        ...
+
+    def cut(self) -> None:
+        """Break the connections; it works on."""
         ...
 
 
@@ -125,6 +130,18 @@ async def _answer_a_question(backend: Backend[Any], world: World) -> None:
     async with open_rooms(backend) as rooms:
         await _read(rooms, world.message("ask")[1])
         await _read(rooms, world.message("answer")[1])
+
+
+@_scene("streaming")
+async def _take_up_again(backend: Backend[Any], world: World) -> None:
+    async with open_rooms(backend) as rooms:
+        async with rooms.turn("kitchen", world.message("park")[1]) as turn:
+            async for event in turn:
+                if isinstance(event, Thought):
+                    world.cut()
+                    # By then it listens again.
+                    await trio.sleep(0.5)
+                    turn.stop()
 
 
 @_scene("streaming")
