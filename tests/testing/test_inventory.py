@@ -200,6 +200,13 @@ def test_a_missing_extra_is_told_before_anything_is_imported(
         load_probes("a2a")
 
 
+def test_the_real_program_may_need_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Probed(("x:P",), real=("x:R",), real_needs=("nonesuch_r",), real_install="pip install r")
+    monkeypatch.setattr(inventory, "OWN", {**inventory.OWN, "a2a": real})
+    with pytest.raises(Missing, match="a2a needs nonesuch_r: pip install r"):
+        load_probes("a2a", real=True)
+
+
 def test_a_module_that_another_package_lacks_is_missing_too(site: Site) -> None:
     site.install(
         "theirs", "import nonesuch_x", adapters="mine = theirs:x", probes="mine = theirs:P"
@@ -208,8 +215,13 @@ def test_a_module_that_another_package_lacks_is_missing_too(site: Site) -> None:
         load_probes("mine")
 
 
-def test_an_unknown_name_is_told_what_there_is() -> None:
-    with pytest.raises(LookupError, match="there is no adapter nope; there are a2a, codex, local"):
+def test_an_unknown_name_is_told_what_there_is(site: Site) -> None:
+    site.install("theirs", "", adapters="mine = theirs:open_mine")
+    with pytest.raises(LookupError, match="mine has no probe"):
+        load_probes("mine")
+    with pytest.raises(
+        LookupError, match="there is no adapter nope; there are a2a, codex, local, mine"
+    ):
         load_probes("nope")
     with pytest.raises(LookupError, match="local has no probe of the real program"):
         load_probes("local", real=True)

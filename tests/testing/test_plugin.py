@@ -54,6 +54,7 @@ def test_what_was_seen_is_told_where_it_is_red(pytester: pytest.Pytester) -> Non
 def test_what_takes_a_lever_is_skipped(pytester: pytest.Pytester) -> None:
     result = run(pytester, "partial(bare_probe, object)", "-k", "garbage_is_bounded")
     result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*::test_it?object-garbage_is_bounded? SKIPPED*"])
     result.stdout.fnmatch_lines(["*not run: takes the lever babble"])
 
 

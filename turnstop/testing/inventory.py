@@ -157,8 +157,6 @@ def stale(inventory: Inventory) -> Iterator[str]:
             for target in (*shown.probes, *shown.real):
                 if not has_attribute(target):
                     yield f"{name} has the probe {target}: there is none"
-        if isinstance(shown, Probed) and not shown.probes:
-            yield f"{name} has an empty list of probes"
 
 
 def pinned_but_stoppable(inventory: Inventory) -> Iterator[str]:
