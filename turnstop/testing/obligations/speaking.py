@@ -124,6 +124,7 @@ async def repeated_end_ends_nothing_else(stage: Stage) -> None:
         first, work = await stage.begin()
         first.turn.stop()
         await stage.left(first)
+        stage.expect(work.ended_at is not None, "the work did not end")
         second, its = await stage.begin(text="second")
         await stage.probe.say_end_again(work)
         await stage.quiet()
