@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         probes += found if args.variants else found[:1]
     matrix = play_matrix(probes, only=args.only, everything=args.everything)
     _show(matrix, args)
-    return int(bool(matrix.faults) and not args.everything)
+    return int(bool(matrix.faults))
 
 
 def _show(matrix: Matrix, args: argparse.Namespace) -> None:

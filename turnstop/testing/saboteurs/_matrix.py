@@ -82,7 +82,8 @@ class Matrix:
                 found.append(f"{name} over {report.probe}: red with nobody at work: {row.text}")
         for cell in self.cells:
             excuse = self.excuse(cell)
-            if not (excuse or cell.caught):
+            belongs = cell.obligation in SABOTEURS[cell.saboteur].breaks
+            if belongs and not (excuse or cell.caught):
                 found.append(f"{cell}: what it promises was removed")
             elif excuse and cell.caught:
                 found.append(f"{cell}: the excuse is not true: {excuse}")

@@ -36,13 +36,14 @@ def table(matrix: Matrix, *, seen: bool = False) -> str:
 def _rows(matrix: Matrix, cells: list[Cell], seen: bool) -> Iterator[str]:
     for saboteur in SABOTEURS.values():
         mine = [cell for cell in cells if cell.saboteur == saboteur.name]
-        if not mine:
+        belongs = any(cell.obligation in saboteur.breaks for cell in mine)
+        if not (belongs or any(cell.caught for cell in mine)):
             continue
         caught = ", ".join(cell.probe for cell in mine if cell.caught) or "nothing"
         yield f"  {saboteur.where:7} {saboteur.name}: caught over {caught}"
         for cell in mine:
-            if not cell.caught:
+            if not cell.caught and belongs:
                 why = matrix.excuse(cell)
                 yield f"            {cell.probe}: {f'unseen, {why}' if why else 'MISSED'}"
-            elif seen:
+            elif cell.caught and seen:
                 yield f"            {cell.probe}: {cell.text.partition(chr(10))[0]}"
