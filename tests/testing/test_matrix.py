@@ -173,6 +173,11 @@ def test_the_matrix_is_printed_for_machines(capsys: pytest.CaptureFixture[str]) 
     assert {cell["outcome"] for cell in found["cells"]} == {"red"}
 
 
+def test_an_obligation_that_there_is_not_is_no_matrix(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["local", "--only", "nothing"]) == 2
+    assert "there is no obligation nothing" in capsys.readouterr().err
+
+
 def test_an_adapter_that_there_is_not_is_no_matrix(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nobody"]) == 2
     assert "there is no adapter nobody" in capsys.readouterr().err

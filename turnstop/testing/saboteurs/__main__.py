@@ -26,7 +26,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(error, file=sys.stderr)
             return 2
         probes += found if args.variants else found[:1]
-    matrix = play_matrix(probes, only=args.only, everything=args.everything)
+    try:
+        matrix = play_matrix(probes, only=args.only, everything=args.everything)
+    except ValueError as error:  # there is no such obligation
+        print(error, file=sys.stderr)
+        return 2
     _show(matrix, args)
     return int(bool(matrix.faults))
 

@@ -22,13 +22,16 @@ def table(matrix: Matrix, *, seen: bool = False) -> str:
     for report in matrix.honest:
         red = ", ".join(row.obligation.name for row in report.red) or "nothing"
         lines.append(f"{report.probe}, with nobody at work: {red} is red")
+    played = {row.obligation.name for report in matrix.honest for row in report.rows}
     for name, obligation in OBLIGATIONS.items():
+        if name not in played:
+            continue
         cells = [cell for cell in matrix.cells if cell.obligation == name]
         lines += ["", f"{name}: {obligation.says}"]
         lines += [*_rows(matrix, cells, seen)] or ["  nobody removes it here"]
     caught = sum(cell.caught for cell in matrix.cells)
     lines += ["", *matrix.faults]
-    lines.append(f"{len(OBLIGATIONS)} obligations, {len(SABOTEURS)} saboteurs: ")
+    lines.append(f"{len(played)} obligations, {len(SABOTEURS)} saboteurs: ")
     lines[-1] += f"{caught} of {len(matrix.cells)} cells are caught, {len(matrix.faults)} faults"
     return "\n".join(lines)
 
