@@ -6,4 +6,4 @@ import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.import_plugin("_turnstop_pytest")
+    config.pluginmanager.import_plugin("turnstop.testing.plugin")

@@ -11,6 +11,7 @@ import turnstop
 from turnstop.testing import OBLIGATIONS, inventory
 
 pytest_plugins = ["pytester"]
+PLUGIN = "turnstop.testing.plugin"
 ROOT = str(Path(turnstop.__file__).parents[1])
 HEAD = """
 import pytest
@@ -31,7 +32,7 @@ class Confused(LocalProbe):
 def run(pytester: pytest.Pytester, mark: str, *args: str) -> pytest.RunResult:
     test = f"@pytest.mark.turnstop_probe([{mark}])\ndef test_it(obligation):\n    obligation()\n"
     pytester.makepyfile(f"{HEAD}\n{test}")
-    options = ("-p", "_turnstop_pytest", "-p", "no:cacheprovider", "--strict-markers", "-W error")
+    options = ("-p", PLUGIN, "-p", "no:cacheprovider", "--strict-markers", "-W error")
     return pytester.runpytest_inprocess(*options, "-rs", "-v", *args)
 
 
@@ -76,12 +77,12 @@ def test_a_missing_extra_is_one_skip_and_breaks_nothing(
 
 def test_an_obligation_without_a_probe_is_a_mistake(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(obligation): obligation()")
-    result = pytester.runpytest_inprocess("-p", "_turnstop_pytest")
+    result = pytester.runpytest_inprocess("-p", PLUGIN)
     assert result.ret != 0
     result.stdout.fnmatch_lines(["*obligation takes @pytest.mark.turnstop_probe(?probe, ...?)*"])
 
 
-@pytest.mark.parametrize("again", [(), ("-p", "_turnstop_pytest")], ids=["once", "named again"])
+@pytest.mark.parametrize("again", [(), ("-p", PLUGIN)], ids=["once", "named again"])
 def test_it_is_light_where_it_is_installed(
     again: tuple[str, ...], pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,15 +91,15 @@ def test_it_is_light_where_it_is_installed(
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: x\nVersion: 1.0\n")
     declared = (Path(ROOT) / "pyproject.toml").read_text()
-    assert '[project.entry-points.pytest11]\n_turnstop_pytest = "_turnstop_pytest"' in declared
-    (info / "entry_points.txt").write_text("[pytest11]\n_turnstop_pytest = _turnstop_pytest\n")
+    assert f'[project.entry-points.pytest11]\n"{PLUGIN}" = "{PLUGIN}"' in declared
+    (info / "entry_points.txt").write_text(f"[pytest11]\n{PLUGIN} = {PLUGIN}\n")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), ROOT]))
     pytester.makepyfile(
         """
         import sys
         def test_it(request):
-            assert request.config.pluginmanager.has_plugin("_turnstop_pytest")
-            assert "turnstop" not in sys.modules
+            assert request.config.pluginmanager.has_plugin("turnstop.testing.plugin")
+            assert not {"hypothesis", "click", "a2a", "httpx", "h11", "rich"} & set(sys.modules)
         """
     )
     blocked = ("-p", "no:trio", "-p", "no:cacheprovider", "-p", "no:hypothesispytest")

@@ -9,8 +9,8 @@ They are in a list, since pytest takes a lone class for what is to be marked. Wh
 cannot do, and what takes a lever that the probe does not have, is skipped with the reason; so is
 a probe that needs what is not installed.
 
-pytest loads this by itself where turnstop is installed. In a tree that is only on the path, say
-`-p _turnstop_pytest`.
+pytest loads this by itself where turnstop is installed, and with it `turnstop.testing`, but none of
+the extras. In a tree that is only on the path, say `-p turnstop.testing.plugin`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,40 @@ from ._report import Outcome, Row
 from ._run import check_claims, check_obligation
 from .inventory import load_probes
 
-__all__ = ["Check", "parametrise"]
+__all__ = ["Check"]
 
 MakeProbe = Callable[[], Probe]
+MARKER = "turnstop_probe"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    text = f"{MARKER}(*probes): check each obligation of turnstop.testing against these probes"
+    config.addinivalue_line("markers", text)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make one test of each obligation and probe, or one that is skipped where it is missing."""
+    marks = list(metafunc.definition.iter_markers(MARKER))
+    if "obligation" in metafunc.fixturenames and marks:
+        probes = [probe for mark in marks for probe in _flat(mark.args)]
+        parameters = [parameter for probe in probes for parameter in _parameters(probe)]
+        metafunc.parametrize("obligation", parameters, indirect=True)
+
+
+@pytest.fixture
+def obligation(request: pytest.FixtureRequest) -> Callable[[], object]:
+    """One obligation of one probe: call it to check it."""
+    if not hasattr(request, "param"):
+        raise pytest.UsageError(f"obligation takes @pytest.mark.{MARKER}([probe, ...])")
+    check: Callable[[], object] = request.param
+    return check
+
+
+def _flat(probes: Sequence[Any]) -> Iterator[MakeProbe | str]:
+    # A lone class in a mark is what is to be marked, to pytest, so that probes come in a list.
+    for probe in probes:
+        yield from probe if isinstance(probe, (list, tuple)) else (probe,)
 
 
 @attrs.frozen
@@ -57,22 +88,6 @@ class Check:
         if row.outcome is not Outcome.GREEN:
             pytest.skip(f"{row.outcome.value}: {row.text}")
         return row
-
-
-def parametrise(metafunc: pytest.Metafunc, arguments: Sequence[Any]) -> None:
-    """Make one test of each obligation and probe, or one that is skipped where it is missing.
-
-    Args:
-        metafunc: what is to be parametrised.
-        arguments: of the marker: probes, names of adapters, and lists of them.
-    """
-    probes = [probe for argument in arguments for probe in _all(argument)]
-    parameters = [parameter for probe in probes for parameter in _parameters(probe)]
-    metafunc.parametrize("obligation", parameters, indirect=True)
-
-
-def _all(argument: Any) -> Sequence[MakeProbe | str]:
-    return argument if isinstance(argument, (list, tuple)) else [argument]
 
 
 def _parameters(probe: MakeProbe | str) -> Iterator[Any]:
