@@ -200,7 +200,7 @@ class Stage:
         """
         actor = self.enter(room, text, body)
         work = await self.asked(actor)
-        await self.until(lambda: work.began_at is not None, f"{text!r} begins at the far end")
+        await self._met(actor, lambda: work.began_at is not None, "begins at the far end")
         await self.quiet()
         return actor, work
 
@@ -212,10 +212,16 @@ class Stage:
 
         **Cancellation:** changes nothing.
         """
-        await self.until(lambda: self.find(actor) is not None, f"{actor.text!r} is asked for")
+        await self._met(actor, lambda: self.find(actor) is not None, "is asked for")
         work = self.find(actor)
         assert work is not None
         return work
+
+    async def _met(self, actor: Actor, holds: Callable[[], object], what: str) -> None:
+        """Wait until something holds of a turn, and no longer than its block is open."""
+        await self.until(lambda: holds() or actor.left_at is not None, f"{actor.text!r} {what}")
+        if not holds():
+            self.fail(f"{actor.text!r} was over before it {what}: {actor.error!r}")
 
     def find(self, actor: Actor) -> Work | None:
         """The newest work that was asked for this actor."""
