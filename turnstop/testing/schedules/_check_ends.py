@@ -37,7 +37,9 @@ def check_gone(v: Seen) -> Found:
 def check_bound(v: Seen) -> Found:
     """Settled within the budget, and not given up earlier."""
     took = v.s.settled_at - v.asked_at
-    if took > v.bound + v.budget.kill_within + v.tolerance:
+    # Only what a turn has left may take more time, or a far end that does not tell.
+    looking = v.budget.kill_within if v.p.left_behind or not v.undisturbed else 0.0
+    if took > v.bound + looking + max(v.tolerance, v.prompt):
         yield "bound", f"settled {took:.4f} s after the asking"
     claimed = v.s.proof is Proof.CLAIMED and not v.able("end_seen")
     given_up = v.s.ending is Ending.UNCONFIRMED and not claimed

@@ -42,7 +42,7 @@ def check_block(v: Seen) -> Found:
 def check_body(v: Seen) -> Found:
     """A body that does not shield itself is cancelled in the instant of the stop."""
     p = v.p
-    if p.entered_at == NEVER or p.step.how == "shield":
+    if p.entered_at == NEVER or p.step.how in ("shield", "cling"):
         return
     due = min(v.asked_at, p.stopped_at)
     if v.s.ending is Ending.FAILED and v.undisturbed and p.step.how not in ("slow", "apart"):

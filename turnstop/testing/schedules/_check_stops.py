@@ -91,7 +91,7 @@ def _check_sent(v: Seen) -> Found:
     sent, acked = v.s.sent_at, v.s.acked_at
     if sent is None and v.s.settled_at > v.told_at + v.prompt:
         yield "times", f"the far end was told at {v.told_at}, and sent_at is None"
-    late = v.s.settled_at > v.told_at + v.prompt
+    late = min(v.s.settled_at, v.over_at) > v.told_at + v.prompt
     if v.manner == "refuse_cancels" and late and not v.s.errors:
         yield "refused", "the cancel was refused, and no error says so"
     silent = v.manner in ("hold_cancels", "hold_acknowledgements")

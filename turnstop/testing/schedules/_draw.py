@@ -19,12 +19,13 @@ MOMENTS = (0.0, 0.0, 0.0, 0.05, 0.25, 0.5, 1.0)
 BODY_WEIGHTS = {
     "read": 18,
     "some": 3,
-    "slow": 3,
+    "slow": 5,
     "apart": 4,
     "forgive": 2,
     "sleep": 2,
     "fail": 2,
-    "shield": 3,
+    "shield": 2,
+    "cling": 4,
     "own": 2,
     "early": 1,
 }
@@ -70,8 +71,9 @@ class _Drawing:
         for _ in range(self.r.randrange(3, 22)):
             steps.append(step := self.step())
             steps += self.follow_up(step)
-        for lever in self.disturbances():
-            steps.insert(self.r.randrange(len(steps) + 1), lever)
+        for some in self.disturbances():
+            where = self.r.randrange(len(steps) + 1)
+            steps[where:where] = some
         how = self.r.choice(list(CLOSINGS))
         steps.append(Step(self.moment(2.0), "close", how=how))
         if self.r.random() < 0.2:
@@ -106,6 +108,8 @@ class _Drawing:
         if step.what == "say":
             for _ in range(self.r.randrange(3)):
                 yield attrs.evolve(step, wait=0.0)
+            if "finish" in self.levers and self.r.random() < 0.15:
+                yield Step(0.0, "finish", step.who)
         elif step.what == "ask" and self.r.random() < 0.5:
             yield Step(self.moment(), self.r.choice(("answer", "stop")), step.who)
 
@@ -119,23 +123,33 @@ class _Drawing:
             lasts = self.r.randrange(1, 3)
         elif how not in ("read", "early", "forgive"):
             lasts = self.moment()
-            lasts += {"apart": 0.5, "slow": 0.25}.get(how, 0.0) * self.scale
+            lasts += {"apart": 0.5, "slow": 0.5, "cling": 0.5}.get(how, 0.0) * self.scale
         timeout = self.moment(2.0) if self.r.random() < 0.15 else math.inf
         return Step(self.moment(), "enter", name, room, how, lasts, timeout)
 
-    def disturbances(self) -> Iterator[Step]:
+    def disturbances(self) -> Iterator[list[Step]]:
         """What the far end is told to do with starts, with cancels, and with all that it is."""
         r = self.r
         if "hold_starts" in self.levers and r.random() < 0.3:
-            yield Step(self.moment(), "hold_starts")
-            if r.random() < 0.9:
-                yield Step(self.moment(2.0), "release_starts")
+            yield from self.held()
         if "refuse_starts" in self.levers and r.random() < 0.1:
-            yield Step(self.moment(), "refuse_starts")
+            yield [Step(self.moment(), "refuse_starts")]
         cancels = [name for name in OF_A_CANCEL if name in self.levers]
         if cancels and r.random() < 0.5:
             lever = r.choice(cancels)
-            yield Step(0.0, lever, lasts=self.moment(2.0) if lever == "end_late" else 0.0)
+            yield [Step(0.0, lever, lasts=self.moment(2.0) if lever == "end_late" else 0.0)]
         everything = [name for name in OF_ALL if name in self.levers]
         if everything and r.random() < 0.15:
-            yield Step(self.moment(), r.choice(everything))
+            yield [Step(self.moment(), r.choice(everything))]
+
+    def held(self) -> Iterator[list[Step]]:
+        """Starts that are answered late, mostly of a turn that is stopped meanwhile."""
+        hold = Step(self.moment(), "hold_starts")
+        release = Step(self.moment(2.0), "release_starts")
+        if self.r.random() < 0.6:
+            enter = self.enter()
+            stop = Step(self.moment(), self.r.choice(("stop", "cancel")), enter.who)
+            yield [hold, enter, stop, release]
+        else:
+            yield [hold]
+            yield [release]

@@ -111,6 +111,14 @@ async def _body_shield(world: World, person: Person, lasts: float) -> None:
     await _read(world, person, math.inf)
 
 
+async def _body_cling(world: World, person: Person, lasts: float) -> None:
+    try:
+        await _read(world, person, math.inf)
+    finally:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(lasts)
+
+
 async def _body_own(world: World, person: Person, lasts: float) -> None:
     await trio.sleep(lasts)
     what = f"{person.name} from its own body"
@@ -128,6 +136,7 @@ BODY: dict[str, Callable[[World, Person, float], Awaitable[None]]] = {
     "sleep": _body_sleep,
     "fail": _body_fail,
     "shield": _body_shield,
+    "cling": _body_cling,
     "own": _body_own,
     "early": _body_read,
 }

@@ -76,6 +76,8 @@ def replay(make_probe: MakeProbe, schedule: Schedule) -> Played:
             text = str(stalled).partition("\n")[0]
             world.faults.append(Fault("hang", "the rooms", text))
             world.lines.append((NEVER, "FAULT", str(stalled)))
+        except Exception as error:
+            world.faults.append(Fault("leak", "the run", f"{error!r} came out of it"))
         else:
             check_all(world)
     settlements = [person.turn.settlement for person in world.people.values()]

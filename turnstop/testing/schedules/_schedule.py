@@ -58,6 +58,7 @@ BODIES = {
     "sleep": "reads nothing, and leaves after a while",
     "fail": "raises an error of its own after a while",
     "shield": "shields itself for a while, then reads to the end",
+    "cling": "reads to the end, and shields itself for a while on its way out",
     "own": "stops its own turn after a while",
     "early": "stops its turn before it is entered",
 }
