@@ -106,8 +106,10 @@ def check_leftovers(v: Seen) -> Found:
 
 def check_refused(v: Seen) -> Found:
     """A start that was refused is known to have begun nothing."""
-    refused = v.w is not None and v.w.began_at is None and v.undisturbed
-    if refused and any(isinstance(error, BackendRefused) for error in v.s.errors) and not v.s.gone:
+    refused = any(isinstance(error, BackendRefused) for error in v.s.errors)
+    nothing_began = v.w is not None and v.w.began_at is None and v.undisturbed
+    in_time = v.s.settled_at < v.asked_at + v.bound - v.tolerance
+    if refused and nothing_began and in_time and not v.s.gone:
         yield "refused", "its start was refused, and it is not known that nothing began"
 
 

@@ -61,7 +61,7 @@ def check_errors(v: Seen) -> Found:
     unasked = s.request is None or s.request.kind == "backlog"
     if p.error is not None and not (unasked and p.error in s.errors):
         yield "leak", f"its block raised {p.error!r}"
-    spared = p.cancelled or p.scope.cancel_called or v.world.cancelled
+    spared = p.cancelled or v.world.cancelled
     given = [error for error in (p.error, p.caught) if error is not None]
     if s.ending is Ending.FAILED and unasked and not given and not spared:
         yield "error", "it failed, and its block raised nothing"

@@ -40,6 +40,7 @@ async def take_turn(world: World, person: Person) -> None:
             await _enter(world, person)
     finally:
         person.left_at = trio.current_time()
+        person.cancelled |= person.scope.cancel_called
         world.say(person.name, f"has left: {turn!r}")
 
 

@@ -57,6 +57,7 @@ class Person:
         said: how many words its work was told to say.
         ordered: when its work was told to finish or fail, and did so in that step.
         stopped_at: when a receipt first named it.
+        cancelled: a cancellation from outside has reached it.
         shut_out: the rooms were closed to it.
         asks: the questions that were read.
         answers: how many of them were answered.
