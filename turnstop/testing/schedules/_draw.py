@@ -104,12 +104,14 @@ class _Drawing:
         return Step(self.moment(), what, self.r.choice(self.names[-3:]))
 
     def follow_up(self, step: Step) -> Iterator[Step]:
-        """What makes the most of a step: a reader is behind where much is said at once."""
+        """What makes the most of a step: much said at once, or something said after a stop."""
         if step.what == "say":
             for _ in range(self.r.randrange(3)):
                 yield attrs.evolve(step, wait=0.0)
             if "finish" in self.levers and self.r.random() < 0.15:
                 yield Step(0.0, "finish", step.who)
+        elif step.what in ("stop", "cancel") and "say" in self.levers and self.r.random() < 0.3:
+            yield Step(self.moment(), "say", step.who)
         elif step.what == "ask" and self.r.random() < 0.5:
             yield Step(self.moment(), self.r.choice(("answer", "stop")), step.who)
 
