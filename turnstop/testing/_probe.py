@@ -25,7 +25,8 @@ class Work:
     Attributes:
         name: what the wire calls it: a turn's id, a task's.
         text: what was asked, as far as the far end was told.
-        session: the conversation that it went on with, as the wire calls it.
+        session: the conversation that it works in, as the wire calls it; the name of a new one
+            where it began one; None where there are no conversations.
         asked_at: when the request arrived.
         began_at: when the work began.
         ended_at: when the work was over: after that, it does and says nothing any more.

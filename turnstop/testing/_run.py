@@ -20,6 +20,8 @@ from .clock import run_in_virtual_time
 __all__ = ["MakeProbe", "ObligationsBroken", "check_backend", "check_obligation", "probe_backend"]
 
 MakeProbe = Callable[[], Probe]
+# No excuse covers an error that nobody was promised.
+LEAKED = "came out of the rooms"
 WITHIN = 30.0
 ORDERS = 5
 
@@ -115,13 +117,13 @@ def check_obligation(obligation: Obligation, make_probe: MakeProbe) -> Row:
         if text:
             break
     seconds = time.perf_counter() - began
-    return Row(obligation, *judge(text, excuse), observe(stage), seconds)
+    return Row(obligation, *judge(text, excuse, stage.unseen), observe(stage), seconds)
 
 
-def judge(text: str, excuse: str) -> tuple[Outcome, str]:
-    """What comes of why it is not kept, and of why it need not be; empty where there is none."""
-    if not excuse:
-        return (Outcome.RED, text) if text else (Outcome.GREEN, "")
+def judge(text: str, excuse: str, unseen: str = "") -> tuple[Outcome, str]:
+    """What comes of why it is not kept, why it need not be, and why it could not show."""
+    if not excuse or text.endswith(LEAKED):
+        return (Outcome.RED, text) if text else (Outcome.GREEN, unseen)
     if text:
         return Outcome.EXCUSED, excuse
     return Outcome.RED, f"it is excused, and is kept all the same: the excuse is not true: {excuse}"
@@ -142,7 +144,7 @@ def noting(reasons: list[str]) -> Generator[None]:
         yield
     except Exception as error:
         broken = _find_broken(error)
-        reasons.append(str(broken) if broken else f"{_describe(error)} came out of the rooms")
+        reasons.append(str(broken) if broken else f"{_describe(error)} {LEAKED}")
 
 
 def _run(obligation: Obligation, stage: Stage) -> None:

@@ -92,6 +92,7 @@ class Stage:
         moment: seconds, more than `tolerance`, and less than the budget has for a cancel.
         patience: seconds that something may take to happen that no promise bounds.
         broken: the promise that was not kept.
+        unseen: why what was promised could not show, as far as that is so.
     """
 
     probe: Probe
@@ -100,6 +101,7 @@ class Stage:
     turns: list[Turn] = attrs.field(factory=list)
     actors: list[Actor] = attrs.field(factory=list)
     broken: Broken | None = None
+    unseen: str = ""
     _rooms: Rooms[Any] | None = None
     _people: trio.Nursery | None = None
 

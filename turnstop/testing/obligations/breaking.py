@@ -7,7 +7,7 @@ import trio
 from ..._ending import Ending, Proof
 from .._obligation import obligation
 from .._stage import Actor, Stage, read
-from .settling import expect_no_lie
+from ._expect import expect_no_lie
 
 
 @obligation("fail")
@@ -117,11 +117,11 @@ async def lost_turn_is_still_told(stage: Stage) -> None:
         actor, work = await stage.begin()
         await stage.probe.cut()
         await trio.sleep(stage.moment)
-        if actor.turn.settlement is None:
+        if actor.turn.state == "live":
             # The adapter has another connection, and takes the turn up again.
             if stage.can("say"):
                 await stage.probe.say(work, "still here")
-                await stage.until(lambda: actor.heard, "the reader is told, or hears the work")
+                await stage.until(lambda: actor.heard, "the work is heard again")
             actor.turn.stop()
             settlement = await stage.left(actor)
         else:

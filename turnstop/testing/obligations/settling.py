@@ -6,20 +6,8 @@ import trio
 
 from ..._ending import Ending
 from .._obligation import obligation
-from .._probe import Work
 from .._stage import Actor, Stage
-
-
-def expect_no_lie(stage: Stage, actor: Actor, work: Work) -> None:
-    """What is gone has ended at the far end, and before that was said."""
-    settlement = actor.settlement
-    if settlement.gone:
-        lie = f"it is said to be {settlement.ending.value} and gone"
-        stage.expect(work.ended_at is not None, f"{lie}, and the work goes on")
-        stage.expect(
-            stage.not_before(settlement.settled_at, work.ended_at),
-            f"{lie}, before the work has ended",
-        )
+from ._expect import expect_no_lie, expect_stopped
 
 
 @obligation("end_late", "end_seen")
@@ -30,8 +18,7 @@ async def settled_means_ended(stage: Stage) -> None:
         stage.probe.end_late(stage.moment)
         actor.turn.stop()
         settlement = await stage.left(actor)
-        stage.expect(settlement.gone, f"the work did not end: it is {settlement.ending.value}")
-        expect_no_lie(stage, actor, work)
+        expect_stopped(stage, actor, work)
         stage.expect(
             stage.same(settlement.settled_at, work.ended_at),
             f"the work ended {(work.ended_at or 0) - settlement.settled_at:+.3f} s "
@@ -48,6 +35,8 @@ async def acknowledgement_is_no_end(stage: Stage) -> None:
         actor.turn.stop()
         settlement = await stage.left(actor)
         expect_no_lie(stage, actor, work)
+        if not work.runs:
+            stage.unseen = "the work was killed, and did not go on"
         stage.expect(
             settlement.gone or settlement.ending is Ending.UNCONFIRMED,
             f"the work goes on, and it is {settlement.ending.value}",
@@ -87,6 +76,8 @@ async def refused_cancel_is_reported(stage: Stage) -> None:
         settlement = await stage.left(actor)
         expect_no_lie(stage, actor, work)
         stage.expect(settlement.errors, "the far end refused the stop, and nobody is told")
+        if not work.runs:
+            stage.unseen = "the work was killed, and what that raised is told as well"
         stage.expect(actor.error is None, f"the block was left with {actor.error!r}")
         await stage.asked(stage.enter("kitchen", "second"))
 
@@ -99,7 +90,7 @@ async def end_needs_no_acknowledgement(stage: Stage) -> None:
         stage.probe.hold_acknowledgements()
         actor.turn.stop()
         settlement = await stage.left(actor)
-        stage.expect(settlement.gone, f"the work did not end: it is {settlement.ending.value}")
+        expect_stopped(stage, actor, work)
         stage.expect(
             stage.same(settlement.settled_at, work.ended_at),
             f"it was settled {settlement.settled_at - (work.ended_at or 0):.3f} s after the end",
@@ -179,8 +170,7 @@ async def teardown_waits(stage: Stage) -> None:
             stage.same(its.told_at[0], asked),
             f"it was told {its.told_at[0] - asked:.3f} s after the application was cancelled",
         )
-        stage.expect(settlement.gone, f"the work did not end: it is {settlement.ending.value}")
-        expect_no_lie(stage, one, its)
+        expect_stopped(stage, one, its)
         # The far end of some probes ends with the application, and its work with it.
         stage.expect(
             not stage.can("end_late")
@@ -204,6 +194,8 @@ async def unconfirmed_is_final(stage: Stage) -> None:
         )
         if work.runs:
             await stage.probe.finish(work)
+        else:
+            stage.unseen = "the work was killed, and could not end late"
         await stage.quiet()
         stage.expect(actor.settlement == settlement, f"it became {actor.settlement.ending.value}")
         told = [one for one in stage.settlements if one.turn_id == actor.turn.turn_id]
@@ -226,6 +218,8 @@ async def fresh_session_after_unconfirmed(stage: Stage) -> None:
         expect_no_lie(stage, actor, work)
         _, later = await stage.begin(text="second")
         stage.expect(later.session is not None, "the far end knows no conversations")
+        if not work.runs:
+            stage.unseen = "the work was killed, so that no conversation had to be left"
         stage.expect(
             not work.runs or later.session != work.session,
             f"the next turn went on in {later.session}, where work may be alive",

@@ -9,6 +9,7 @@ from ..._errors import BackendRefused
 from ..._records import StopVerdict
 from .._obligation import obligation
 from .._stage import Actor, Stage, read
+from ._expect import expect_stopped
 
 
 @obligation("end_seen")
@@ -17,21 +18,8 @@ async def stop_ends_the_work(stage: Stage) -> None:
     async with stage.open():
         actor, work = await stage.begin()
         stage.rooms.stop("kitchen")
-        settlement = await stage.left(actor)
-        stage.expect(
-            settlement.gone,
-            f"the work did not end: it is {settlement.ending.value} "
-            f"{settlement.settled_at - (settlement.asked_at or 0):.3f} s after the stop",
-        )
-        stage.expect(work.ended_at is not None, "it is said to be gone, and the work goes on")
-        stage.expect(
-            stage.not_before(settlement.settled_at, work.ended_at),
-            "it was settled before the work had ended",
-        )
-        stage.expect(
-            settlement.ending in (Ending.STOPPED, Ending.KILLED),
-            f"a stopped turn is {settlement.ending.value}",
-        )
+        await stage.left(actor)
+        expect_stopped(stage, actor, work)
 
 
 @obligation()
@@ -85,14 +73,10 @@ async def early_stop_reaches_the_work(stage: Stage) -> None:
         stage.expect(actor.turn.settlement is None, "it was settled before anybody knew the turn")
         released = trio.current_time()
         stage.probe.release_starts()
-        settlement = await stage.left(actor)
+        await stage.left(actor)
         stage.expect(len(work.told_at) == 1, f"the far end was told {len(work.told_at)} times")
         stage.expect(stage.same(work.told_at[0], released), "it was not told at the reveal")
-        stage.expect(settlement.gone, f"the work did not end: it is {settlement.ending.value}")
-        stage.expect(
-            stage.not_before(settlement.settled_at, work.ended_at),
-            "it was settled before the work had ended",
-        )
+        expect_stopped(stage, actor, work)
 
 
 @obligation("hold_starts", "early_stop", "undo")
@@ -209,7 +193,7 @@ async def timeout_is_a_stop(stage: Stage) -> None:
         settlement = await stage.left(actor)
         stage.expect(settlement.request is not None, "the timeout did not stop the turn")
         stage.expect(len(work.told_at) == 1, f"the far end was told {len(work.told_at)} times")
-        stage.expect(settlement.gone, f"the work did not end: it is {settlement.ending.value}")
+        expect_stopped(stage, actor, work)
         stage.expect(
             stage.not_before(actor.left_at, work.ended_at),
             "the block was left before the work had ended",
@@ -229,10 +213,10 @@ async def error_in_the_body_is_a_stop(stage: Stage) -> None:
         if stage.can("end_late"):
             stage.probe.end_late(1.0)
         actor, work = await stage.begin(body=fail)
-        settlement = await stage.left(actor)
+        await stage.left(actor)
         stage.expect(actor.error is bang, f"the block was left with {actor.error!r}")
         stage.expect(len(work.told_at) == 1, f"the far end was told {len(work.told_at)} times")
-        stage.expect(settlement.gone, f"the work did not end: it is {settlement.ending.value}")
+        expect_stopped(stage, actor, work)
         stage.expect(
             stage.not_before(actor.left_at, work.ended_at),
             "the block was left before the work had ended",

@@ -10,7 +10,7 @@ import attrs
 from .._obligation import Obligation
 from .._probe import has_lever
 from .._report import Outcome, Report, Row
-from .._run import MakeProbe, check_obligation, probe_backend
+from .._run import LEAKED, MakeProbe, check_obligation, probe_backend
 from ._saboteur import SABOTEURS, Saboteur
 from ._unseen import UNSEEN, Unseen
 
@@ -26,7 +26,7 @@ class Cell:
         obligation: the obligation's name.
         saboteur: the saboteur's name.
         outcome: what came of it. `RED`: caught.
-        text: what was seen.
+        text: what was seen; where it is green, why it could not show.
         seconds: of real time.
     """
 
@@ -49,9 +49,6 @@ class Cell:
 
     def __str__(self) -> str:
         return f"{self.obligation} with {self.saboteur} over {self.probe}: {self.outcome.value}"
-
-
-LEAKED = "came out of the rooms"
 
 
 @attrs.frozen
@@ -83,7 +80,7 @@ class Matrix:
         for cell in self.cells:
             excuse = self.excuse(cell)
             belongs = cell.obligation in SABOTEURS[cell.saboteur].breaks
-            if belongs and not (excuse or cell.caught):
+            if belongs and not (excuse or cell.caught or cell.text):
                 found.append(f"{cell}: what it promises was removed")
             elif excuse and cell.caught:
                 found.append(f"{cell}: the excuse is not true: {excuse}")

@@ -1,0 +1,35 @@
+"""What several obligations expect of a settlement."""
+
+from __future__ import annotations
+
+from ..._ending import Ending
+from .._probe import Work
+from .._stage import Actor, Stage
+
+
+def expect_no_lie(stage: Stage, actor: Actor, work: Work) -> None:
+    """What is gone has ended at the far end, and before that was said."""
+    settlement = actor.settlement
+    if settlement.gone:
+        lie = f"it is said to be {settlement.ending.value} and gone"
+        stage.expect(work.ended_at is not None, f"{lie}, and the work goes on")
+        stage.expect(
+            stage.not_before(settlement.settled_at, work.ended_at),
+            f"{lie}, before the work has ended",
+        )
+
+
+def expect_stopped(stage: Stage, actor: Actor, work: Work) -> None:
+    """A far end that obeys has ended the work for being told, and no force was needed."""
+    settlement = actor.settlement
+    took = settlement.settled_at - (settlement.asked_at or 0.0)
+    since = f"{took:.3f} s after the stop"
+    stage.expect(settlement.gone, f"the work did not end: it is {settlement.ending.value} {since}")
+    stage.expect(
+        settlement.ending is not Ending.KILLED,
+        f"the work did not end for being told: it was killed {since}",
+    )
+    stage.expect(
+        settlement.ending is Ending.STOPPED, f"a stopped turn is {settlement.ending.value}"
+    )
+    expect_no_lie(stage, actor, work)
