@@ -194,7 +194,7 @@ def test_a_probe_of_ones_own_is_checked_with_its_levers() -> None:
         """
     )
     result = probe("theirs:Mine", "--only", "completion_wins")
-    assert "mine: 1 green" in result.stdout
+    assert "mine (theirs:Mine): 1 green" in result.stdout
     lie = probe("theirs:Liar", *BASIC)
     assert lie.exit_code == 1
     assert "the excuse is not true: who knows" in lie.stdout
@@ -297,6 +297,9 @@ def test_bad_input_is_told_in_one_line(adapter: str, source: str, why: str) -> N
         (("local", "--json", "nowhere/x.json"), "cannot write nowhere/x.json"),
         (("stranger:Deaf", "--unable", "end_seen"), "say ABILITY=REASON"),
         (("stranger:Deaf", "--unable", "x=y"), "end_seen"),
+        (("--json", "stranger:Deaf"), "that is an adapter; say --json last"),
+        (("--json", "local", "codex"), "that is an adapter; say --json last"),
+        (("local", "--prompt", "work"), "--prompt is for a factory"),
     ],
 )
 def test_bad_options_are_told_in_one_line(args: tuple[str, ...], why: str) -> None:

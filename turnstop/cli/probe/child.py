@@ -139,11 +139,19 @@ def _probe(job: Job, target: str, found: Any, speaker: Speaker) -> None:
         speaker.say("probe", name=target, bare=True, obligations=names)
         trio.run(partial(_probe_bare, job, found, speaker, told))
         return
+    if job.given:
+        raise Unnamed(f"{', '.join(job.given)} is for a factory: a probe says that by itself")
     if job.real:
         trio.run(_open_once, found())
-    speaker.say("probe", name=getattr(found, "name", "") or target, bare=False, obligations=names)
+    speaker.say("probe", name=_title(job, target, found), bare=False, obligations=names)
     speaker.say("stage", name="check", of=target)
     probe_backend(found, only=job.only, told=told)
+
+
+def _title(job: Job, target: str, found: Any) -> str:
+    """The probe's name, with what was asked for where that says more."""
+    name = getattr(found, "name", "") or target
+    return name if job.probes or name == target else f"{name} ({target})"
 
 
 def _say_row(speaker: Speaker, row: Row) -> None:

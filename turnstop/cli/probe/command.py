@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -96,11 +97,14 @@ def probe(
         list_obligations(sys.stdout)
         return
     if not adapters:
+        _check_file(json_name)
         raise BadInput(f"name an adapter ({', '.join(_names())}), or module:factory")
     _check_only(only)
+    _check_file(json_name)
     excuses = _excuses(unable)
     like = partial(
         Job,
+        given=_given("cancel_within", "kill_within", "prompt", "unable"),
         only=only,
         real=real,
         cancel_within=cancel_within,
@@ -122,6 +126,20 @@ def _check_only(names: Sequence[str]) -> None:
         if name not in OBLIGATIONS:
             close = near(name, list(OBLIGATIONS)) or "; --list has them all"
             raise BadInput(f"--only: there is no obligation {name}{close}")
+
+
+def _check_file(name: str | None) -> None:
+    """`--json codex` would write the report of nothing into a file that is called codex."""
+    if name is not None and (re.fullmatch(r"[\w.]+:[\w.]+", name) or name in _names()):
+        raise BadInput(f"--json {name}: that is an adapter; say --json last, or --json=FILE")
+
+
+def _given(*names: str) -> tuple[str, ...]:
+    """Those of these options that the user gave, as they are written."""
+    context = click.get_current_context()
+    from_user = click.core.ParameterSource.COMMANDLINE
+    found = [name for name in names if context.get_parameter_source(name) is from_user]
+    return tuple(f"--{name.replace('_', '-')}" for name in found)
 
 
 def _excuses(words: Sequence[str]) -> dict[str, str]:

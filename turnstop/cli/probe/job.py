@@ -28,6 +28,7 @@ class Job:
         kill_within: see above.
         prompt: what each turn asks for, where there is no probe; as the next.
         unable: abilities that it lacks, with the reasons.
+        given: which of these options the user gave.
     """
 
     adapter: str
@@ -39,6 +40,7 @@ class Job:
     kill_within: float
     prompt: str = ""
     unable: Mapping[str, str] = {}
+    given: tuple[str, ...] = ()
 
     def to_argument(self) -> str:
         """As one argument of a command."""
