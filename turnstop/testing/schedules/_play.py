@@ -24,6 +24,7 @@ from ._world import NEVER, Boom, Fault, World
 __all__ = ["Played", "play", "replay"]
 
 WITHIN = 30.0
+REAL = 120.0
 
 
 @attrs.frozen
@@ -49,7 +50,9 @@ class Played:
 
 
 def play(make_probe: MakeProbe, seed: int) -> Played:
-    """Play what a seed decides on a fresh probe. The same seed gives the same run.
+    """Play what a seed decides on a fresh probe.
+
+    In virtual time the same seed gives the same run; in real time, nearly the same.
 
     Args:
         make_probe: makes the probe; a subclass of `Probe` will do.
@@ -71,7 +74,7 @@ def replay(make_probe: MakeProbe, schedule: Schedule) -> Played:
             if world.probe.clock == "virtual":
                 run_in_virtual_time(_main, world, schedule, within=WITHIN)
             else:
-                trio.run(_main, world, schedule)
+                trio.run(_in_real_time, world, schedule)
         except Stalled as stalled:
             text = str(stalled).partition("\n")[0]
             world.faults.append(Fault("hang", "the rooms", text))
@@ -83,6 +86,13 @@ def replay(make_probe: MakeProbe, schedule: Schedule) -> Played:
     settlements = [person.turn.settlement for person in world.people.values()]
     endings = tuple(settlement.ending.value for settlement in settlements if settlement)
     return Played(schedule, tuple(world.faults), tuple(world.lines), endings)
+
+
+async def _in_real_time(world: World, schedule: Schedule) -> None:
+    with trio.move_on_after(REAL) as scope:
+        await _main(world, schedule)
+    if scope.cancelled_caught:
+        world.blame("hang", "the rooms", f"are not left after {REAL:g} s")
 
 
 async def _main(world: World, schedule: Schedule) -> None:
