@@ -15,6 +15,7 @@ import trio
 
 from turnstop.testing import LEVERS, Probe, Work, run_in_virtual_time
 from turnstop.testing._probe import has_lever
+from turnstop.testing.schedules import Schedule, Step, replay
 
 try:
     from turnstop.testing.probes import a2a as probes
@@ -185,3 +186,43 @@ def test_an_agent_of_the_plain_kind_answers_at_the_end() -> None:
         assert trio.current_time() == 5.0
 
     play(do, "plain")
+
+
+ONCE_BROKEN = {
+    "a work that finished while its start was held went on": Schedule(
+        seed=456,
+        steps=(
+            Step(0.0, "hold_starts"),
+            Step(0.0, "enter", "t03", room="kitchen", how="read"),
+            Step(1.0, "finish", "t03"),
+            Step(0.0, "release_starts"),
+            Step(2.0, "close", how="leave"),
+        ),
+    ),
+    "the end of one that was stopped early and refused to be was not told": Schedule(
+        seed=0,
+        steps=(
+            Step(0.0, "refuse_cancels"),
+            Step(0.0, "hold_starts"),
+            Step(0.0, "enter", "t03", room="attic", how="fail", lasts=0.05),
+            Step(1.0, "release_starts"),
+            Step(0.0, "finish", "t03"),
+        ),
+    ),
+    "one that failed was stopped": Schedule(
+        seed=1725,
+        steps=(
+            Step(0.0, "hold_starts"),
+            Step(0.0, "enter", "t02", room="kitchen", how="read"),
+            Step(0.5, "fail", "t02"),
+            Step(0.0, "release_starts"),
+            Step(2.0, "close", how="raise"),
+        ),
+        inside=False,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ONCE_BROKEN)
+def test_what_once_broke_a_promise_does_not(what: str) -> None:
+    assert replay(probes.A2AProbe, ONCE_BROKEN[what]).faults == ()

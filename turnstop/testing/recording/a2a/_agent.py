@@ -122,11 +122,23 @@ class RecordingAgent(AgentTransport):
             work.began_at = None
             return _NO_START
         task.published = True
-        stream = task.open_stream(request_id, fresh) if method != "SendMessage" else None
+        return await self._reveal(method, task, work, request_id, fresh)
+
+    async def _reveal(
+        self, method: str, task: AgentTask, work: Work, request_id: object, fresh: bool
+    ) -> Answer | Stream:
+        """Answer a message: its work has begun, and may be over where the answer was held."""
+        over = task.over or not work.runs
+        stream = task.open_stream(request_id, fresh or over) if method != "SendMessage" else None
         answer = {"task": task.snapshot()}
-        task.move("WORKING", "working")
-        if stream is not None or not self._blocks:
-            return stream or answer
+        if not over:
+            task.move("WORKING", "working")
+        if stream is not None:
+            if not work.runs:
+                stream.end()
+            return stream
+        if not self._blocks:
+            return answer
         await task.rests.wait()
         return {"task": task.snapshot()}
 
