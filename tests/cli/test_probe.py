@@ -300,6 +300,7 @@ def test_bad_input_is_told_in_one_line(adapter: str, source: str, why: str) -> N
         (("--json", "stranger:Deaf"), "that is an adapter; say --json last"),
         (("--json", "local", "codex"), "that is an adapter; say --json last"),
         (("local", "--prompt", "work"), "--prompt is for a factory"),
+        (("stranger:Backend", "--only", "garbage_is_bounded"), "not one promise was played"),
     ],
 )
 def test_bad_options_are_told_in_one_line(args: tuple[str, ...], why: str) -> None:

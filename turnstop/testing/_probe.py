@@ -141,8 +141,15 @@ class Probe(abc.ABC):
         raise NotImplementedError
 
     async def ask(self, work: Work) -> None:
-        """Have it ask for an approval; what is answered is kept in `Work.replies`."""
+        """Have it ask for an approval; what is answered is kept in `Work.replies`.
+
+        Where the question has choices, the first one approves.
+        """
         raise NotImplementedError
+
+    def carries(self, answer: object, reply: str) -> bool:
+        """Whether what is in `Work.replies` tells a person's reply to the far end."""
+        return answer == reply
 
     async def finish(self, work: Work) -> None:
         """Have it complete by itself."""

@@ -150,18 +150,28 @@ class Report:
         """The promises that are not kept."""
         return list(self.of(Outcome.RED))
 
+    @property
+    def verdict(self) -> str:
+        """`"red"`, `"green"`, or `"not run"` where not one promise was played or excused."""
+        found = {row.outcome for row in self.rows} - {Outcome.NOT_RUN}
+        if Outcome.RED in found:
+            return "red"
+        return "green" if found else "not run"
+
     def to_json(self) -> dict[str, object]:
         """The report as JSON values."""
         counts = {outcome.value: len(list(self.of(outcome))) for outcome in Outcome}
         return {
             "probe": self.probe,
-            "verdict": "red" if self.red else "green",
+            "verdict": self.verdict,
             "counts": counts,
             "rows": [row.to_json() for row in self.rows],
         }
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.probe}:", *(f"  {line}" for line in self._lines())])
+        return "\n".join(
+            [f"{self.probe}: {self.verdict}", *(f"  {line}" for line in self._lines())]
+        )
 
     def _lines(self) -> Iterator[str]:
         for row in self.rows:

@@ -15,7 +15,7 @@ from ._obligation import OBLIGATIONS, Obligation
 from ._probe import ABILITIES, LEVERS, Probe, has_lever
 from ._report import Observed, Outcome, Report, Row
 from ._stage import Broken, Stage
-from .clock import run_in_virtual_time
+from .clock import Stalled, run_in_real_time, run_in_virtual_time
 
 __all__ = ["MakeProbe", "ObligationsBroken", "check_backend", "check_obligation", "probe_backend"]
 
@@ -42,11 +42,13 @@ def check_backend(make_probe: MakeProbe, *, only: Iterable[str] = ()) -> Report:
         only: names of obligations; all of them by default.
 
     Raises:
-        ObligationsBroken: an obligation is red; the text names each with what was seen.
+        ObligationsBroken: an obligation is red, and the text names each with what was seen; or
+            not one was played.
+        RuntimeError: it is called inside of Trio, which it runs itself.
         ValueError: there is no such obligation, or the probe contradicts itself.
     """
     report = probe_backend(make_probe, only=only)
-    if report.red:
+    if report.verdict != "green":
         raise ObligationsBroken(report)
     return report
 
@@ -58,6 +60,8 @@ def probe_backend(
     told: Callable[[Row], object] = lambda row: None,
 ) -> Report:
     """As `check_backend`, and red is no error; `told` is called with each row as it is known."""
+    if trio.lowlevel.in_trio_run():
+        raise RuntimeError("obligations run Trio themselves: call this outside of it")
     probe = make_probe()
     check_claims(probe)
     rows = []
@@ -151,7 +155,7 @@ def _run(obligation: Obligation, stage: Stage) -> None:
     if stage.probe.clock == "virtual":
         run_in_virtual_time(_perform, obligation, stage, within=WITHIN)
     else:
-        trio.run(in_real_time, obligation, stage)
+        run_in_real_time(_perform, obligation, stage, within=WITHIN)
 
 
 async def _perform(obligation: Obligation, stage: Stage) -> None:
@@ -168,7 +172,7 @@ async def in_real_time(obligation: Obligation, stage: Stage) -> None:
     with trio.move_on_after(WITHIN) as scope:
         await _perform(obligation, stage)
     if scope.cancelled_caught:
-        raise Broken(f"it was not over after {WITHIN:g} s")
+        raise Stalled(f"it was not over after {WITHIN:g} s")
 
 
 def _find_broken(error: BaseException) -> Broken | None:

@@ -140,6 +140,10 @@ class Stage:
         """Whether the far end has this lever: an obligation uses more than it needs."""
         return has_lever(self.probe, lever)
 
+    def able(self, ability: str) -> bool:
+        """Whether the backend does not say that it is unable to do this."""
+        return ability not in self.probe.unable
+
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Stage, None]:
         """Open the backend and rooms over it, as an application would.

@@ -17,9 +17,9 @@ from ._watchdog import watchdog
 
 # It imports all of pytest, for which who checks in real time need not wait.
 if TYPE_CHECKING:
-    from trio.testing import MockClock
+    pass
 
-__all__ = ["Stalled", "run_in_virtual_time"]
+__all__ = ["Stalled", "run_in_real_time", "run_in_virtual_time"]
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
@@ -81,11 +81,32 @@ def run_in_virtual_time(
 
     clock = MockClock(autojump_threshold=0)
     clock.jump(start)
-    watch = _Watch(clock)
+    return _run(_Watch(clock, virtual=True), fn, args, within)
+
+
+def run_in_real_time(fn: Callable[[*Args], Awaitable[T]], *args: *Args, within: float = 60.0) -> T:
+    """Run `fn(*args)` under Trio in real time, and no longer than `within` seconds.
+
+    As `run_in_virtual_time` otherwise: what is over its time is cancelled, and what does not let
+    itself be cancelled is ended by the same means.
+
+    Returns:
+        What `fn` returns.
+
+    Raises:
+        Stalled: it was not over `within`.
+        ValueError: `within` is not more than 0.
+    """
+    if not within > 0:
+        raise ValueError(f"within={within} must be more than 0")
+    return _run(_Watch(_RealClock(), virtual=False), fn, args, within)
+
+
+def _run(watch: _Watch, fn: Callable[..., Awaitable[T]], args: Any, within: float) -> T:
     result = None
     try:
         with watchdog(watch, within):
-            result = trio.run(watch.main, fn, args, clock=clock, instruments=[watch])
+            result = trio.run(watch.main, fn, args, clock=watch.clock, instruments=[watch])
     except BaseException as error:
         if not watch.why or _is_exit(error):
             raise
@@ -97,6 +118,19 @@ def run_in_virtual_time(
     if watch.why:
         raise Stalled(watch.why)
     return cast(T, result)
+
+
+class _RealClock(trio.abc.Clock):
+    """As Trio's own, which cannot be broken."""
+
+    def start_clock(self) -> None:
+        pass
+
+    def current_time(self) -> float:
+        return time.perf_counter()
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        return deadline - self.current_time()
 
 
 def _is_exit(error: BaseException) -> bool:
@@ -111,6 +145,7 @@ class _Watch(trio.abc.Instrument):
     """Sees every pass of the scheduler, and ends the run that it stalls in.
 
     Attributes:
+        virtual: whether a run in which nothing is ahead has stalled.
         why: what `Stalled` says; empty while nothing is wrong.
         passes: how many passes there were.
         late: set by the watchdog: the run's real time is over.
@@ -118,7 +153,8 @@ class _Watch(trio.abc.Instrument):
         wreck: the tasks that were torn down.
     """
 
-    clock: MockClock
+    clock: trio.abc.Clock
+    virtual: bool
     why: str = ""
     passes: int = 0
     late: str = ""
@@ -149,10 +185,11 @@ class _Watch(trio.abc.Instrument):
         if self.late:
             late, self.late = self.late, ""
             still = time.perf_counter() - self._moved_at
-            self._push(f"{late}; virtual time stands still for {still:.2g} s of it", late=True)
+            stood = f"; virtual time stands still for {still:.2g} s of it" if self.virtual else ""
+            self._push(f"{late}{stood}", late=True)
         # The pass after a step may yet wake those who wait for all tasks to be blocked. They have
         # stepped before the next one.
-        elif not stepped and _nothing_ahead():
+        elif self.virtual and not stepped and _nothing_ahead():
             self._push("nothing will ever happen again: every task waits, and no deadline is ahead")
 
     def after_run(self) -> None:
@@ -161,7 +198,8 @@ class _Watch(trio.abc.Instrument):
     def blame(self, what: str, where: str) -> None:
         """Say why the run is ended; the first time only, since what follows is of our making."""
         if not self.why:
-            self.why = f"{what}, at virtual time {self.clock.current_time()!r}\n{where}"
+            when = f", at virtual time {self.clock.current_time()!r}" if self.virtual else ""
+            self.why = f"{what}{when}\n{where}"
 
     def _push(self, what: str, late: bool = False) -> None:
         """End the run by the mildest means not yet tried."""

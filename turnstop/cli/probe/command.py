@@ -229,6 +229,6 @@ def _write(probings: Sequence[Probing], file: IO[str]) -> None:
 
 def _status(probings: Sequence[Probing]) -> int:
     verdicts = {one.verdict for one in probings}
-    if "bad input" in verdicts:
+    if verdicts & {"bad input", "not run"}:
         return BAD_INPUT
     return RED if "red" in verdicts else 0

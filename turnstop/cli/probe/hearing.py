@@ -54,13 +54,16 @@ class Probing:
 
     @property
     def verdict(self) -> str:
-        """`green`, `red`, or `bad input`.
+        """`green`, `red`, `not run`, or `bad input`.
 
         Work that does not end leaves things behind: then it is its being red that counts.
         """
-        if not self.bad and any(report.red for report in self.reports):
+        found = {report.verdict for report in self.reports}
+        if not self.bad and "red" in found:
             return "red"
-        return "bad input" if self.bad or self.misdeeds else "green"
+        if self.bad or self.misdeeds:
+            return "bad input"
+        return "not run" if "not run" in found else "green"
 
     def to_json(self) -> dict[str, object]:
         """As JSON values."""

@@ -69,6 +69,9 @@ class Printer:
         for report in probing.reports:
             if report.rows:
                 self._say(_sum(report))
+        if probing.verdict == "not run":
+            text = "not one promise was played: they take levers that it does not have"
+            click.echo(f"{click.style('Error', fg='red')}: {probing.adapter}: {text}", err=True)
         for text in (*probing.bad, *probing.misdeeds):
             click.echo(f"{click.style('Error', fg='red')}: {probing.adapter}: {text}", err=True)
         if probing.wrote and (probing.bad or probing.misdeeds or self.verbose):

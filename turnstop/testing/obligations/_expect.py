@@ -33,3 +33,19 @@ def expect_stopped(stage: Stage, actor: Actor, work: Work) -> None:
         settlement.ending is Ending.STOPPED, f"a stopped turn is {settlement.ending.value}"
     )
     expect_no_lie(stage, actor, work)
+
+
+def expect_waited(stage: Stage, actor: Actor, work: Work) -> None:
+    """The block was left when the turn was settled, and its work over, as far as that is told."""
+    settlement = actor.settlement
+    if stage.able("end_seen"):
+        expect_stopped(stage, actor, work)
+    expect_no_lie(stage, actor, work)
+    stage.expect(
+        stage.not_before(actor.left_at, settlement.settled_at),
+        "the block was left before the turn was settled",
+    )
+    stage.expect(
+        not settlement.gone or stage.not_before(actor.left_at, work.ended_at),
+        "the block was left while the work went on",
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import trio
 
 from ..._ending import Ending, Proof
@@ -110,6 +112,27 @@ async def lost_connection_is_no_end(stage: Stage) -> None:
         )
 
 
+@obligation("hold_starts", "cut")
+async def lost_start_is_no_refusal(stage: Stage) -> None:
+    """Where the connection is lost before the start is answered, nobody knows what has begun."""
+    async with stage.open():
+        stage.probe.hold_starts()
+        actor = stage.enter("kitchen", "first")
+        work = await stage.asked(actor)
+        await stage.probe.cut()
+        stage.probe.release_starts()
+        await trio.sleep(stage.moment)
+        if actor.turn.settlement is None:
+            # The adapter has found it again.
+            actor.turn.stop()
+        settlement = await stage.left(actor)
+        expect_no_lie(stage, actor, work)
+        stage.expect(
+            settlement.ending is not Ending.UNSTARTED,
+            "the far end works on it, and it is said never to have begun",
+        )
+
+
 @obligation("cut", "reach")
 async def lost_turn_is_still_told(stage: Stage) -> None:
     """A turn whose connection is lost is told to stop all the same, before its room goes on."""
@@ -180,13 +203,19 @@ async def garbage_is_bounded(stage: Stage) -> None:
 async def leftovers_are_swept(stage: Stage) -> None:
     """What a stopped turn has started and left is ended too, or is named."""
     async with stage.open():
+        _, others = await stage.begin("garden", "second")
+        await stage.probe.leave(others)
+        await stage.quiet()
+        neighbours = Counter(stage.probe.alive)
         actor, work = await stage.begin()
         await stage.probe.leave(work)
         await stage.quiet()
-        stage.expect(stage.probe.alive, "the lever left nothing behind")
+        stage.expect(Counter(stage.probe.alive) > neighbours, "the lever left nothing behind")
         actor.turn.stop()
         settlement = await stage.left(actor)
-        alive = ", ".join(stage.probe.alive)
+        found = Counter(stage.probe.alive)
+        stage.expect(neighbours <= found, "what a neighbour has left was ended as well")
+        alive = ", ".join((found - neighbours).elements())
         stage.expect(
             not alive or settlement.survivors, f"{alive}: alive, and not in the settlement"
         )

@@ -7,7 +7,7 @@ import trio
 from ..._ending import Ending
 from .._obligation import obligation
 from .._stage import Actor, Stage
-from ._expect import expect_no_lie, expect_stopped
+from ._expect import expect_no_lie, expect_stopped, expect_waited
 
 
 @obligation("end_late", "end_seen")
@@ -61,6 +61,7 @@ async def hung_cancel_is_bounded(stage: Stage) -> None:
             settlement.gone or took >= stage.bound - stage.tolerance,
             f"it was given up after {took:.3f} s, and it has {stage.bound} s",
         )
+        stage.expect(settlement.acked_at is None, "it was never answered, and was acknowledged")
         hung = [name for name in settlement.survivors if name.startswith(("cancel()", "kill()"))]
         stage.expect(not hung, f"{', '.join(hung)}: an adapter lets itself be cancelled")
         await stage.asked(stage.enter("kitchen", "second"))
@@ -94,6 +95,51 @@ async def end_needs_no_acknowledgement(stage: Stage) -> None:
         stage.expect(
             stage.same(settlement.settled_at, work.ended_at),
             f"it was settled {settlement.settled_at - (work.ended_at or 0):.3f} s after the end",
+        )
+
+
+@obligation("hold_cancels")
+async def rooms_do_not_wait_for_each_other(stage: Stage) -> None:
+    """While one room's stop hangs, others are started, heard and told at once."""
+    async with stage.open():
+        actor, work = await stage.begin()
+        other, its = await stage.begin("garden", "second")
+        stage.probe.hold_cancels()
+        actor.turn.stop()
+        await stage.until(lambda: work.told_at, "the far end is told")
+        if stage.can("say"):
+            await stage.probe.say(its, "here")
+            await stage.until(lambda: other.heard or actor.turn.settlement, "the other is heard")
+            stage.expect(other.heard, "another room was not heard meanwhile")
+        entering = trio.current_time()
+        third = stage.enter("cellar", "third")
+        newest = await stage.asked(third)
+        asked = trio.current_time()
+        other.turn.stop()
+        await stage.until(lambda: its.told_at or other.turn.settlement, "the other is told")
+        stage.expect(
+            newest.asked_at - entering <= stage.moment / 2, "another room's start had to wait"
+        )
+        stage.expect(
+            bool(its.told_at) and stage.same(its.told_at[0], asked),
+            "another room's stop had to wait",
+        )
+
+
+@obligation("hold_cancels")
+async def force_stays_with_its_turn(stage: Stage) -> None:
+    """What is done by force to a turn that does not obey touches no other."""
+    async with stage.open():
+        other, its = await stage.begin("garden", "second")
+        actor, work = await stage.begin()
+        stage.probe.hold_cancels()
+        actor.turn.stop()
+        await stage.left(actor)
+        await stage.quiet()
+        expect_no_lie(stage, actor, work)
+        stage.expect(not its.told_at, "the neighbour's work was told to stop")
+        stage.expect(
+            its.runs and other.turn.settlement is None, "the neighbour's work did not go on"
         )
 
 
@@ -132,20 +178,12 @@ async def leaving_waits(stage: Stage) -> None:
         if stage.can("end_late"):
             stage.probe.end_late(stage.moment)
         actor, work = await stage.begin(body=leave)
-        settlement = await stage.left(actor)
-        expect_no_lie(stage, actor, work)
+        await stage.left(actor)
         stage.expect(len(work.told_at) == 1, f"the far end was told {len(work.told_at)} times")
-        stage.expect(
-            stage.not_before(actor.left_at, settlement.settled_at),
-            "the block was left before the turn was settled",
-        )
-        stage.expect(
-            not settlement.gone or stage.not_before(actor.left_at, work.ended_at),
-            "the block was left while the work went on",
-        )
+        expect_waited(stage, actor, work)
 
 
-@obligation("end_seen")
+@obligation()
 async def teardown_waits(stage: Stage) -> None:
     """When the whole application is cancelled, each turn is stopped, and waited for."""
 
@@ -170,10 +208,10 @@ async def teardown_waits(stage: Stage) -> None:
             stage.same(its.told_at[0], asked),
             f"it was told {its.told_at[0] - asked:.3f} s after the application was cancelled",
         )
-        expect_stopped(stage, one, its)
+        expect_waited(stage, one, its)
         # The far end of some probes ends with the application, and its work with it.
         stage.expect(
-            not stage.can("end_late")
+            not (stage.can("end_late") and settlement.gone)
             or stage.not_before(settlement.settled_at, asked + stage.moment),
             "it was settled before its work could have ended",
         )
@@ -231,6 +269,9 @@ async def settlement_has_its_times(stage: Stage) -> None:
     """The settlement says who asked, when, and when the far end was told."""
     async with stage.open():
         actor, work = await stage.begin()
+        if stage.can("hold_acknowledgements"):
+            # To be sent is one thing, to be answered is another.
+            stage.probe.hold_acknowledgements()
         asked = trio.current_time()
         stage.rooms.stop("kitchen", reason="enough", source="the kit")
         settlement = await stage.left(actor)

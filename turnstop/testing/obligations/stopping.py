@@ -9,7 +9,7 @@ from ..._errors import BackendRefused
 from ..._records import StopVerdict
 from .._obligation import obligation
 from .._stage import Actor, Stage, read
-from ._expect import expect_stopped
+from ._expect import expect_stopped, expect_waited
 
 
 @obligation("end_seen")
@@ -61,7 +61,7 @@ async def stop_is_told_at_once(stage: Stage) -> None:
         await stage.left(actor)
 
 
-@obligation("hold_starts", "early_stop", "end_seen")
+@obligation("hold_starts", "early_stop")
 async def early_stop_reaches_the_work(stage: Stage) -> None:
     """A stop before the far end has answered the start is told as soon as it has."""
     async with stage.open():
@@ -75,8 +75,10 @@ async def early_stop_reaches_the_work(stage: Stage) -> None:
         stage.probe.release_starts()
         await stage.left(actor)
         stage.expect(len(work.told_at) == 1, f"the far end was told {len(work.told_at)} times")
-        stage.expect(stage.same(work.told_at[0], released), "it was not told at the reveal")
-        expect_stopped(stage, actor, work)
+        # Some answers are not sent, but have to be looked for.
+        late = work.told_at[0] - released
+        stage.expect(late <= stage.moment / 2, f"it was told {late:.3f} s after the reveal")
+        expect_waited(stage, actor, work)
 
 
 @obligation("hold_starts", "early_stop", "undo")
@@ -182,7 +184,7 @@ async def stop_in_the_queue_sends_nothing(stage: Stage) -> None:
         )
 
 
-@obligation("end_seen")
+@obligation()
 async def timeout_is_a_stop(stage: Stage) -> None:
     """A timeout around the block is a stop like any other: told once, and waited for."""
     async with stage.open():
@@ -193,14 +195,10 @@ async def timeout_is_a_stop(stage: Stage) -> None:
         settlement = await stage.left(actor)
         stage.expect(settlement.request is not None, "the timeout did not stop the turn")
         stage.expect(len(work.told_at) == 1, f"the far end was told {len(work.told_at)} times")
-        expect_stopped(stage, actor, work)
-        stage.expect(
-            stage.not_before(actor.left_at, work.ended_at),
-            "the block was left before the work had ended",
-        )
+        expect_waited(stage, actor, work)
 
 
-@obligation("end_seen")
+@obligation()
 async def error_in_the_body_is_a_stop(stage: Stage) -> None:
     """An error of the body stops the turn and is waited for; then it leaves as it is."""
     bang = ZeroDivisionError("the body's own")
@@ -216,11 +214,7 @@ async def error_in_the_body_is_a_stop(stage: Stage) -> None:
         await stage.left(actor)
         stage.expect(actor.error is bang, f"the block was left with {actor.error!r}")
         stage.expect(len(work.told_at) == 1, f"the far end was told {len(work.told_at)} times")
-        expect_stopped(stage, actor, work)
-        stage.expect(
-            stage.not_before(actor.left_at, work.ended_at),
-            "the block was left before the work had ended",
-        )
+        expect_waited(stage, actor, work)
 
 
 @obligation("finish")
@@ -272,6 +266,11 @@ async def stopped_approvals_are_answered(stage: Stage) -> None:
         actor.turn.stop()
         await stage.quiet()
         stage.expect(work.replies, "the far end's question was left open while it ran")
+        yes = (*actor.asks[0].choices, "yes")[0]
+        stage.expect(
+            not any(stage.probe.carries(answer, yes) for answer in work.replies),
+            f"nobody has approved, and the far end was answered {work.replies}",
+        )
         if stage.can("finish") and work.runs:
             await stage.probe.finish(work)
         await stage.left(actor)

@@ -133,8 +133,13 @@ class RealCodexProbe(Probe):
 
     async def ask(self, work: Work) -> None:
         """Have the model call a tool that is the application's: that is a question to it."""
+        assert self._lab is not None
+        await self._lab.parked(_token(work))
         self._order(work, "call", _TOOL["name"])
-        await trio.lowlevel.checkpoint()
+
+    def carries(self, answer: object, reply: str) -> bool:
+        """A reply is the output of the tool."""
+        return reply in str(answer)
 
     async def leave(self, work: Work) -> None:
         """Have the model run a command that leaves a process of its own."""

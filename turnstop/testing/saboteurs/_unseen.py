@@ -18,9 +18,15 @@ _WAITS: Unseen = {
     ("next_turn_waits", "leaving_does_not_wait"): _CLAIMED,
     ("next_turn_waits", "a_stop_opens_the_room"): _CLAIMED,
     ("leaving_waits", "leaving_does_not_wait"): _CLAIMED,
+    ("timeout_is_a_stop", "leaving_does_not_wait"): _CLAIMED,
+    ("error_in_the_body_is_a_stop", "leaving_does_not_wait"): _CLAIMED,
 }
-_ANEW = "after an unconfirmed stop the next turn begins a new conversation in any case"
-
+_READERLESS = "its stops are unconfirmed, with somebody who reads on or without"
+_UNREAD: Unseen = {
+    ("teardown_waits", "ReaderIsNoService"): _READERLESS,
+    ("teardown_waits", "an_outer_cancel_ends_the_follow"): _READERLESS,
+}
+_FLAG = "a thread is told by a flag, which nothing answers"
 _MUTE = "a thread that is stopped can say nothing any more"
 
 _UNKNOWN = "what a function goes on with is known when it has ended"
@@ -30,6 +36,9 @@ UNSEEN: Mapping[str, Unseen] = {
     "local": {_SHARED: _UNKNOWN},
     "local-thread": {
         _SHARED: _UNKNOWN,
+        ("rooms_do_not_wait_for_each_other", "CancelsTakeTurns"): _FLAG,
+        ("rooms_do_not_wait_for_each_other", "stops_take_turns"): _FLAG,
+        ("hung_cancel_is_bounded", "CancelReturnsAtOnce"): _FLAG,
         ("nothing_is_heard_after_a_stop", "a_stop_leaves_the_gate_open"): _MUTE,
         ("late_words_stay_with_their_turn", "LateWordsGoToTheNext"): _MUTE,
         ("late_words_stay_with_their_turn", "late_words_are_kept_for_the_next"): _MUTE,
@@ -38,13 +47,12 @@ UNSEEN: Mapping[str, Unseen] = {
     "a2a-polling": {
         **_HEALED,
         **_WAITS,
+        **_UNREAD,
         ("unconfirmed_is_final", "a_late_end_rewrites_the_ending"): _CLAIMED,
         ("nothing_is_heard_after_a_stop", "a_stop_leaves_the_gate_open"): _CLAIMED,
         ("late_words_stay_with_their_turn", "LateWordsGoToTheNext"): _CLAIMED,
         ("late_words_stay_with_their_turn", "late_words_are_kept_for_the_next"): _CLAIMED,
-        ("room_goes_on_after_a_stop", "SessionIsDropped"): _ANEW,
-        ("room_goes_on_after_a_stop", "sessions_are_not_kept"): _ANEW,
     },
-    "a2a-plain": {**_HEALED, **_WAITS},
+    "a2a-plain": {**_HEALED, **_WAITS, **_UNREAD},
 }
 """Over turnstop's own probes, by their names."""

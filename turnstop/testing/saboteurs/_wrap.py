@@ -68,6 +68,7 @@ class Turn:
         request: what that was asked.
         told: whether it was told to stop.
         over: whether its follow has come back.
+        made_at: when the start was answered (Trio's clock).
         around: what the service of its home is made by.
     """
 
@@ -77,6 +78,7 @@ class Turn:
     request: Request[Any]
     told: bool = attrs.field(default=False, init=False)
     over: bool = attrs.field(default=False, init=False)
+    made_at: float = attrs.field(factory=trio.current_time, init=False)
 
     async def follow(self, emit: Emit) -> End:
         try:
@@ -110,6 +112,11 @@ class Turn:
     def lives(self) -> bool:
         """It is neither told to stop nor over."""
         return not (self.told or self.over)
+
+    @property
+    def stopping(self) -> bool:
+        """It is told to stop and not over."""
+        return self.told and not self.over
 
 
 Sabotage: TypeAlias = Turn | Backend

@@ -87,8 +87,10 @@ def check_words(v: Seen) -> Found:
 
 
 def check_asks(v: Seen) -> Found:
-    """A question that was read is answered once the turn is over."""
-    if v.w is not None and v.s.gone and v.undisturbed and len(v.w.replies) < len(v.p.asks):
+    """A question that was read is answered by a stop, unless the work is over at once."""
+    if v.w is None or not v.undisturbed or not v.s.gone or v.asked_at == NEVER:
+        return
+    if v.world.outlives(v.w, v.asked_at) and len(v.w.replies) < len(v.p.asks):
         yield "asks", f"{len(v.p.asks)} questions were read, {len(v.w.replies)} answered"
 
 

@@ -10,6 +10,7 @@ import trio
 
 from ..._errors import RoomsClosed
 from .._probe import Work, has_lever
+from ._crash import told
 from ._people import come, take_turn
 from ._schedule import Schedule, Step
 from ._world import NEVER, Person, World
@@ -26,6 +27,7 @@ SYNC = (
     "hold_acknowledgements",
 )
 OF_ALL = ("die", "cut", "babble")
+OF_THE_ANSWERED = ("say", "ask", "leave", "say_end_again")
 
 
 @attrs.define(eq=False)
@@ -132,8 +134,11 @@ class Conductor:
             world.aside.start_soon(self._look_for_answer, person, work)
 
     async def _look_for_answer(self, person: Person, work: Work) -> None:
+        began = trio.current_time()
         await trio.sleep(self.world.prompt)
-        if len(work.replies) < person.answers and self.world.disturbed_at == NEVER:
+        if self.world.disturbed_at < NEVER or not self.world.outlives(work, began):
+            return
+        if len(work.replies) < person.answers:
             self.world.blame("asks", person.name, "an answer was taken, and has not arrived")
 
     def _do_close(self, step: Step) -> None:
@@ -181,10 +186,10 @@ class Conductor:
             return
         self._note(step)
         lever = getattr(self.world.probe, step.what)
-        if step.what == "end_late":
-            lever(step.lasts)
-        else:
-            lever()
+        try:
+            lever(step.lasts) if step.what == "end_late" else lever()
+        except Exception as error:
+            self._blame(step.what, error)
 
     async def _meddle(self, step: Step) -> None:
         if has_lever(self.world.probe, step.what):
@@ -204,15 +209,18 @@ class Conductor:
         if step.what == "say":
             person.said += 1
             lever = functools.partial(lever, text=f"{step.who}:{person.said} ")
-        before, told = self._alive(), bool(work.told_at)
+        before, told = self.world.alive(), bool(work.told_at)
         began = trio.current_time()
         await self._bounded(f"{step.what} of {step.who}", functools.partial(lever, work))
         if step.what == "leave" and person.turn.settlement is None:
-            person.left_behind |= self._alive() - before
+            person.left_behind |= self.world.alive() - before
         elif step.what in ("finish", "fail"):
             self._note_ordered(person, work, step.what, told, began)
 
     def _fits(self, what: str, work: Work) -> bool:
+        # What the answer to its start names is not known before; that it is over may be.
+        if what in OF_THE_ANSWERED and not self.world.answered(work):
+            return False
         if what != "say_end_again":
             return work.runs
         # An end that was told to nobody cannot be told again.
@@ -229,16 +237,14 @@ class Conductor:
         else:
             person.ordered["perhaps"] = began
 
-    def _alive(self) -> set[str]:
-        if not has_lever(self.world.probe, "leave"):
-            return set()
-        return set(self.world.probe.alive)
-
     async def _bounded(self, what: str, lever: Callable[[], Awaitable[object]]) -> None:
         with trio.move_on_after(5.0) as scope:
             try:
                 await lever()
             except Exception as error:
-                self.world.blame("lever", what, f"the probe's lever raises {error!r}")
+                self._blame(what, error)
         if scope.cancelled_caught:
-            self.world.blame("lever", what, "the probe's lever did not come back in 5 s")
+            self.world.blame("lever", what, f"the probe's lever {what} did not come back in 5 s")
+
+    def _blame(self, what: str, error: Exception) -> None:
+        self.world.blame("lever", what, f"the probe's lever {what} raises {told(error)}")

@@ -148,10 +148,12 @@ class _Drawing:
         """Starts that are answered late, mostly of a turn that is stopped meanwhile."""
         hold = Step(self.moment(), "hold_starts")
         release = Step(self.moment(2.0), "release_starts")
-        if self.r.random() < 0.6:
+        dice = self.r.random()
+        if dice < 0.8:
             enter = self.enter()
             stop = Step(self.moment(), self.r.choice(("stop", "cancel")), enter.who)
-            yield [hold, enter, stop, release]
+            say = Step(self.moment(), "say", enter.who)
+            yield [hold, enter, stop, release] if dice < 0.6 else [hold, enter, release, say]
         else:
             yield [hold]
             yield [release]

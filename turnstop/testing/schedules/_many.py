@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from .._run import MakeProbe
+from ._crash import told
 from ._play import Played, play
 from ._shrink import shrink_played
 
@@ -49,6 +50,9 @@ def broken(make_probe: MakeProbe, played: Played) -> ScheduleBroken:
         shrunk = shrink_played(make_probe, played)
     except ImportError as error:
         without = f"\n{error}"
+    except Exception as error:
+        # What was found is not lost for what the shrinking meets.
+        without = f"\nit was not shrunk: that raises {told(error)}"
     text = explain(played, shrunk, target_of(make_probe)) + without
     return ScheduleBroken(played, shrunk, text)
 

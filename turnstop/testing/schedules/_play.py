@@ -12,11 +12,11 @@ from ..._records import Settlement
 from ..._rooms import open_rooms
 from ..._unwrap import open_private_nursery
 from .._determinism import deterministic
-from .._probe import has_lever
 from .._run import MakeProbe
 from ..clock import Stalled, run_in_virtual_time
 from ._checks import check_all
 from ._conduct import Conductor
+from ._crash import told, where
 from ._draw import draw
 from ._schedule import Schedule
 from ._world import NEVER, Boom, Fault, World
@@ -75,14 +75,15 @@ def replay(make_probe: MakeProbe, schedule: Schedule) -> Played:
                 run_in_virtual_time(_main, world, schedule, within=WITHIN)
             else:
                 trio.run(_in_real_time, world, schedule)
+            check_all(world)
         except Stalled as stalled:
             text = str(stalled).partition("\n")[0]
             world.faults.append(Fault("hang", "the rooms", text))
             world.lines.append((NEVER, "FAULT", str(stalled)))
+        except _Crash as crash:
+            _note_crash(world, "far end", "the probe's far end", crash.error)
         except Exception as error:
-            world.faults.append(Fault("leak", "the run", f"{error!r} came out of it"))
-        else:
-            check_all(world)
+            _note_crash(world, "leak", "the run", error)
     settlements = [person.turn.settlement for person in world.people.values()]
     endings = tuple(settlement.ending.value for settlement in settlements if settlement)
     return Played(schedule, tuple(world.faults), tuple(world.lines), endings)
@@ -95,26 +96,52 @@ async def _in_real_time(world: World, schedule: Schedule) -> None:
         world.blame("hang", "the rooms", f"are not left after {REAL:g} s")
 
 
+class _Crash(Exception):
+    """The probe's far end has raised."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def _note_crash(world: World, promise: str, who: str, error: Exception) -> None:
+    # It comes first: what a schedule is shrunk to must break this.
+    world.faults.insert(0, Fault(promise, who, f"raises {told(error)}"))
+    world.lines.append((NEVER, "FAULT", f"{who} raises {error!r}\n{where(error)}"))
+
+
 async def _main(world: World, schedule: Schedule) -> None:
-    async with (
-        trio.open_nursery() as world.probe.far_end,
-        trio.open_nursery() as world._aside,
-        trio.open_nursery() as outside,
-    ):
+    own: list[Exception] = []
+    try:
+        async with trio.open_nursery() as world.probe.far_end:
+            try:
+                await _perform(world, schedule)
+            except Exception as error:
+                own.append(error)
+            world.over = True
+            world.probe.far_end.cancel_scope.cancel()
+    except Exception as error:
+        raise _Crash(error) from None
+    if own:
+        raise own[0]
+
+
+async def _perform(world: World, schedule: Schedule) -> None:
+    async with trio.open_nursery() as world._aside, trio.open_nursery() as outside:
         with trio.CancelScope() as outer:
             try:
                 await _open(world, schedule, outer, outside)
             except Boom:
                 world.say("the rooms", "raise their own error")
             except Exception as error:
-                world.blame("leak", "the rooms", f"{error!r} came out of them")
+                world.blame("leak", "the rooms", f"raise {told(error)}")
         world.over = True
         # Who has left its block says so in a pass of its own.
         await trio.sleep(0.01)
         for person in world.people.values():
             if person.here:
                 world.blame("hang", person.name, "is in its block after the rooms are left")
-        for nursery in (outside, world.aside, world.probe.far_end):
+        for nursery in (outside, world.aside):
             nursery.cancel_scope.cancel()
 
 
@@ -150,7 +177,7 @@ async def _open_rooms(world: World) -> AsyncGenerator[None, None]:
         person.told.append(settlement)
         world.say(person.name, f"is settled: {settlement.ending.value}")
         if person.left_behind:
-            person.alive_then = person.left_behind & _alive(world)
+            person.alive_then = person.left_behind & world.alive()
 
     probe = world.probe
     try:
@@ -162,10 +189,6 @@ async def _open_rooms(world: World) -> AsyncGenerator[None, None]:
     finally:
         if world._rooms is not None:
             _check_empty(world)
-
-
-def _alive(world: World) -> set[str]:
-    return set(world.probe.alive) if has_lever(world.probe, "leave") else set()
 
 
 def _check_empty(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TypeAlias
@@ -22,13 +23,16 @@ Choices: TypeAlias = tuple[int, ...]
 # is. There are many of these, so that a good part of what is tried first has nearly every step.
 TAKES_OFF = 4
 WHOLE = 100
+# Seconds of real time. In virtual time what is left of it is found far sooner; where each schedule
+# that hangs takes half a minute, nobody waits for all tries.
+PATIENCE = 120.0
 INSTALL = "shrinking takes Hypothesis: python -m pip install 'turnstop[testing]'"
 
 
 def shrink(make_probe: MakeProbe, seed: int | Schedule, *, tries: int = 1000) -> Schedule:
     """Find a small schedule that breaks the promise that this one breaks.
 
-    The same schedule and probe give the same result.
+    The same schedule and probe give the same result, where it is found within two minutes.
 
     Args:
         make_probe: makes the probe.
@@ -62,6 +66,7 @@ def shrink_played(make_probe: MakeProbe, played: Played, *, tries: int = 1000) -
         deadline=None,
         max_examples=200,
         phases=[hypothesis.Phase.generate, hypothesis.Phase.shrink],
+        suppress_health_check=list(hypothesis.HealthCheck),
     )
     with suppress(hypothesis.errors.NoSuchExample):
         hypothesis.find(strategies.tuples(*steps), search.breaks, settings=settings)
@@ -83,6 +88,7 @@ class _Search:
     _of: Schedule = attrs.field(init=False)
     _promise: str = attrs.field(init=False)
     _known: dict[Choices, bool] = attrs.field(factory=dict, init=False)
+    _until: float = attrs.field(factory=lambda: time.monotonic() + PATIENCE, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._of, self._promise = self.best.schedule, self.best.faults[0].promise
@@ -91,7 +97,7 @@ class _Search:
         """Whether what is left of the schedule breaks the same promise."""
         key = tuple(min(choice, TAKES_OFF) for choice in choices)
         if key not in self._known:
-            if not self.tries:
+            if not self.tries or time.monotonic() > self._until:
                 return False
             self.tries -= 1
             self._known[key] = self._play(key)

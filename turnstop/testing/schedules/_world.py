@@ -15,7 +15,8 @@ from ..._records import Settlement, StopVerdict
 from ..._rooms import Rooms
 from ..._turn import Turn
 from ...events import Ask
-from .._probe import Probe, Work
+from .._probe import Probe, Work, has_lever
+from ._crash import told
 from ._schedule import Step
 
 __all__ = ["NEVER", "Boom", "Fault", "Person", "World"]
@@ -173,8 +174,15 @@ class World:
         """Write a line of the trace."""
         self.lines.append((trio.current_time(), who, what))
 
+    @property
+    def crashed(self) -> bool:
+        """Whether the far end's own tasks have raised: what follows is nobody's fault."""
+        return not self.over and self.probe.far_end.cancel_scope.cancel_called
+
     def blame(self, promise: str, who: str, text: str) -> None:
         """A promise was not kept."""
+        if self.crashed:
+            return
         fault = Fault(promise, who, text)
         self.say("FAULT", str(fault))
         self.faults.append(fault)
@@ -188,6 +196,16 @@ class World:
         works = self.works_of(person)
         return works[-1] if works else None
 
+    def alive(self) -> set[str]:
+        """What works have left behind and is alive now."""
+        if not has_lever(self.probe, "leave"):
+            return set()
+        try:
+            return set(self.probe.alive)
+        except Exception as error:
+            self.blame("lever", "alive", f"the probe raises {told(error)}")
+            return set()
+
     def used(self, *names: str, by: float = NEVER) -> float:
         """When one of these levers was first used, by then; NEVER if none was."""
         times = [time for time, name, _ in self.levers if name in names and time <= by]
@@ -198,8 +216,8 @@ class World:
         """When the far end as a whole was first meddled with."""
         return self.used("die", "cut", "babble")
 
-    def revealed_at(self, work: Work) -> float:
-        """When the start of this work was answered; NEVER where the answer is kept back."""
+    def held_until(self, work: Work) -> float | None:
+        """When the answer to its start was let go; NEVER: it is not yet; None: it was not held."""
         held = False
         for time, name, _ in self.levers:
             if name == "hold_starts" and time <= work.asked_at:
@@ -208,7 +226,21 @@ class World:
                 if time >= work.asked_at:
                     return time
                 held = False
-        return NEVER if held else work.asked_at
+        return NEVER if held else None
+
+    def revealed_at(self, work: Work) -> float:
+        """When the start of this work was answered; NEVER where the answer is kept back."""
+        until = self.held_until(work)
+        return work.asked_at if until is None else until
+
+    def answered(self, work: Work) -> bool:
+        """Whether the start of this work was answered, and before this instant if it was held."""
+        until = self.held_until(work)
+        return until is None or until + self.tolerance < trio.current_time()
+
+    def outlives(self, work: Work, moment: float) -> bool:
+        """Whether it could still be told something then: nobody answers who is gone."""
+        return work.ended_at is None or work.ended_at > moment + self.tolerance
 
     def note_receipt(self, receipt: StopReceipt, what: str, room: str | None) -> None:
         """A stop of a turn or a room, or of all (None), has been asked for: see `reason_of`."""
@@ -233,9 +265,12 @@ class World:
         self.aside.start_soon(self._look_for_replies, person)
 
     async def _look_for_replies(self, person: Person) -> None:
+        began = trio.current_time()
         await trio.sleep(self.prompt)
         work, asks = self.work_of(person), len(person.asks)
-        if self.disturbed_at == NEVER and work is not None and len(work.replies) < asks:
+        if self.disturbed_at < NEVER or work is None or not self.outlives(work, began):
+            return
+        if len(work.replies) < asks:
             self.blame("asks", person.name, f"its stop left {asks} questions open")
 
     def reachable(self, room: str | None) -> list[Person]:

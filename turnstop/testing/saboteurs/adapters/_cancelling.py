@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -12,6 +13,9 @@ from .._saboteur import in_adapter
 from .._wrap import Turn, long
 
 Sent = Callable[[], None]
+
+# Seconds: where the clock is real, an instant takes some time.
+_INSTANT = 0.001
 
 
 @in_adapter(
@@ -49,6 +53,30 @@ class CancelWaits(Turn):
     async def tell(self, sent: Sent) -> None:
         await trio.sleep(self.home.pause)
         await self.remote.cancel(sent)
+
+
+@in_adapter("early_stop_reaches_the_work")
+class EarlyCancelIsDropped(Turn):
+    """A cancel in the instant in which the start is answered is not sent."""
+
+    async def tell(self, sent: Sent) -> None:
+        if trio.current_time() - self.made_at > _INSTANT:
+            await self.remote.cancel(sent)
+        else:
+            sent()
+
+
+@in_adapter("teardown_waits")
+class SecondCancelIsLost(Turn):
+    """Of two cancels in one instant the second is not sent."""
+
+    async def tell(self, sent: Sent) -> None:
+        last, now = vars(self.home).get("last", -math.inf), trio.current_time()
+        vars(self.home)["last"] = now
+        if now - last > _INSTANT:
+            await self.remote.cancel(sent)
+        else:
+            sent()
 
 
 @in_adapter("stop_ends_the_work", "neighbours_are_untouched")
@@ -91,6 +119,28 @@ class SentIsNotSaid(Turn):
 
     async def tell(self, sent: Sent) -> None:
         await self.remote.cancel(lambda: None)
+
+
+@in_adapter("settlement_has_its_times", needs=("hold_acknowledgements",))
+class SentIsSaidAtTheAnswer(Turn):
+    """Cancel says that the request has left when it is answered."""
+
+    async def tell(self, sent: Sent) -> None:
+        await self.remote.cancel(lambda: None)
+        sent()
+
+
+@in_adapter("hung_cancel_is_bounded")
+class CancelReturnsAtOnce(Turn):
+    """Cancel returns when it is sent, whatever is answered, and whether it is."""
+
+    async def tell(self, sent: Sent) -> None:
+        self.home.service.start_soon(self._send)
+        sent()
+
+    async def _send(self) -> None:
+        with suppress(Exception):
+            await self.remote.cancel(lambda: None)
 
 
 @in_adapter("refused_cancel_is_reported")

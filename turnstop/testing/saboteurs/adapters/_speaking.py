@@ -25,6 +25,48 @@ class SilenceIsNoAnswer(Turn):
         return end
 
 
+@in_adapter("stopped_approvals_are_answered")
+class SilenceIsConsent(Turn):
+    """A question that nobody will answer any more is answered by its first choice."""
+
+    async def listen(self, emit: Emit) -> End:
+        async def ask(question: Ask) -> object:
+            try:
+                return await emit.ask(question)
+            except Silenced:
+                return (*question.choices, "yes")[0]
+
+        end: End = await self.remote.follow(Ears(emit, ask))
+        return end
+
+
+@in_adapter("answers_reach_the_work")
+class EveryAnswerIsConsent(Turn):
+    """Whatever a person answers, the far end is told the first choice."""
+
+    async def listen(self, emit: Emit) -> End:
+        async def ask(question: Ask) -> object:
+            await emit.ask(question)
+            return (*question.choices, "yes")[0]
+
+        end: End = await self.remote.follow(Ears(emit, ask))
+        return end
+
+
+@in_adapter("answers_reach_the_work")
+class AnswersAreChanged(Turn):
+    """Whatever a person answers, the far end is told another choice."""
+
+    async def listen(self, emit: Emit) -> End:
+        async def ask(question: Ask) -> object:
+            reply = await emit.ask(question)
+            others = (*question.choices, "yes", "no")
+            return next(choice for choice in others if choice != reply)
+
+        end: End = await self.remote.follow(Ears(emit, ask))
+        return end
+
+
 @in_adapter("answers_reach_the_work")
 class AnswersAreLost(Turn):
     """What a person answers does not reach the far end."""

@@ -61,6 +61,17 @@ class RefusalIsALoss(Backend):
             raise BackendLost(str(error)) from error
 
 
+@in_adapter("lost_start_is_no_refusal")
+class LossIsARefusal(Backend):
+    """A start that was lost, and may have begun, is reported as refused."""
+
+    async def start(self, request: Request[Any]) -> Turn:
+        try:
+            return await super().start(request)
+        except BackendLost as error:
+            raise BackendRefused(str(error)) from error
+
+
 @in_adapter("fresh_session_after_unconfirmed")
 class PreviousIsIgnored(Backend):
     """A start goes on in a conversation whose work may be alive."""
@@ -74,6 +85,15 @@ class SessionIsDropped(Turn):
     """A turn leaves nothing for the next to go on with."""
 
     session = None
+
+
+@in_adapter("room_goes_on_after_a_stop")
+class SessionIsDroppedAtTheEnd(Turn):
+    """A turn that ends by itself leaves nothing for the next to go on with."""
+
+    @property
+    def session(self) -> object:
+        return None if self.over and not self.told else self.remote.session
 
 
 @in_adapter("retired_room_begins_anew")

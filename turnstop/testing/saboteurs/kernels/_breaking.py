@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from .... import _account
 from ...._admission import Door
 from ...._calls import Reaping
 from ...._ending import End, How
-from ...._errors import BackendLost
+from ...._errors import BackendLost, BackendRefused
 from ...._gate import Gate
 from ...._life import Life
 from ...._records import StopRequest
@@ -93,6 +94,23 @@ def what_is_lost_is_gone(
     if isinstance(error, BackendLost) and not error.gone:
         error = BackendLost(str(error), gone=True)
     honest(life, end, error)
+
+
+@in_kernel(_account, "judge", breaks=("lost_start_is_no_refusal",))
+def a_lost_start_never_was(honest: Honest, **facts: Any) -> Any:
+    """A start that was lost, and may have begun, is taken for one that was refused."""
+    return honest(**{**facts, "error": _as_refusal(facts)})
+
+
+@in_kernel(_account, "judge", breaks=("lost_start_is_no_refusal",))
+def a_lost_start_never_was_where_somebody_asked(honest: Honest, **facts: Any) -> Any:
+    """A start that was lost after a stop is taken for one that was refused."""
+    return honest(**{**facts, "error": _as_refusal(facts) if facts["asked"] else facts["error"]})
+
+
+def _as_refusal(facts: dict[str, Any]) -> Any:
+    lost = isinstance(facts["error"], BackendLost) and not facts["revealed"]
+    return BackendRefused(str(facts["error"])) if lost else facts["error"]
 
 
 @in_kernel(Life, "_conclude", breaks=("leftovers_are_swept",))

@@ -10,6 +10,7 @@ import attrs
 import trio
 
 from .... import _account
+from ...._account import Account
 from ...._calls import Call
 from ...._ending import End, Ending, How
 from ...._life import Life
@@ -153,6 +154,21 @@ def a_late_stop_rewrites_the_ending(honest: Honest, turn: Turn, request: Any) ->
 @in_kernel(Life, "_note_sent", breaks=("settlement_has_its_times",))
 def nobody_notes_when_it_was_sent(honest: Honest, life: Life) -> None:
     """When the far end was told is not noted."""
+
+
+@in_kernel(Life, "_attempt", breaks=("settlement_has_its_times",), needs=("hold_acknowledgements",))
+async def the_answer_is_the_sending(honest: Honest, life: Life, call: Call, *args: Any) -> None:
+    """When the far end has answered is noted as when it was told."""
+    await honest(life, call, *(lambda: None for _ in args))
+    if args and call.ok:
+        life._note_sent()
+
+
+@in_kernel(Account, "_look_back", breaks=("hung_cancel_is_bounded",))
+def the_asking_is_acknowledged(honest: Honest, life: Life) -> None:
+    """When the stop was asked for is noted as when it was acknowledged."""
+    honest(life)
+    life._acked_at = life.since
 
 
 def _phase_two_of_its_own(honest: Honest, life: Life) -> None:

@@ -8,14 +8,16 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import attrs
 
+from ...._account import Account
 from ...._admission import Door
+from ...._errors import Silenced
 from ...._gate import Gate
 from ...._life import Life
 from ...._records import StopRequest, StopVerdict
 from ...._rooms import Rooms
 from ...._turn import Turn
 from ....abc import Request
-from ....events import Event
+from ....events import Ask, Event
 from .._saboteur import in_kernel
 
 Honest = Callable[..., Any]
@@ -57,6 +59,14 @@ def sessions_are_not_kept(honest: Honest, life: Life) -> Request[object]:
     """The room's next turn is not told what it continues."""
     request: Request[object] = honest(life)
     return attrs.evolve(request, session=None)
+
+
+@in_kernel(Account, "_look_back", breaks=("room_goes_on_after_a_stop",))
+def sessions_end_with_their_turn(honest: Honest, life: Life) -> None:
+    """A turn that ends by itself leaves nothing for the next to go on with."""
+    honest(life)
+    if life.since is None and life.door is not None:
+        life.door.session = None
 
 
 @in_kernel(Rooms, "_forget", breaks=("retired_room_begins_anew",))
@@ -103,6 +113,22 @@ def a_stop_is_of_every_room(honest: Honest, rooms: Rooms[Any], room: str, **_: A
 def answers_are_dropped(honest: Honest, gate: Gate, ask_id: str, reply: object) -> bool:
     """What a person answers is taken, and given to nobody."""
     return gate._asks is not None and ask_id in gate._asks
+
+
+@in_kernel(Gate, "ask", breaks=("answers_reach_the_work",))
+async def every_answer_is_consent(honest: Honest, gate: Gate, ask: Ask) -> object:
+    """Whatever a person answers, the far end is told the first choice."""
+    await honest(gate, ask)
+    return (*ask.choices, "yes")[0]
+
+
+@in_kernel(Gate, "ask", breaks=("stopped_approvals_are_answered",))
+async def silence_is_consent(honest: Honest, gate: Gate, ask: Ask) -> object:
+    """A question that nobody will answer any more is answered by its first choice."""
+    try:
+        return await honest(gate, ask)
+    except Silenced:
+        return (*ask.choices, "yes")[0]
 
 
 @in_kernel(Gate, "_silence", breaks=("stopped_approvals_are_answered",))

@@ -1,0 +1,122 @@
+"""Checking: what a verdict says, what an excuse covers, and where it may be called."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+
+from turnstop import StopBudget
+from turnstop.abc import Backend, Request
+from turnstop.testing import (
+    OBLIGATIONS,
+    ObligationsBroken,
+    Outcome,
+    Probe,
+    Stage,
+    Work,
+    bare_probe,
+    check_backend,
+    check_obligation,
+    probe_backend,
+)
+from turnstop.testing._obligation import Obligation
+from turnstop.testing.probes.local import LocalProbe
+
+
+class Broke(LocalProbe):
+    """A probe that cannot even be opened, and excuses what it is to do."""
+
+    name = "broke"
+    unable = {**LocalProbe.unable, "end_seen": "it is said to be so"}  # noqa: RUF012
+
+    def open(self) -> AbstractAsyncContextManager[Backend[object]]:
+        raise ZeroDivisionError("no far end")
+
+
+def test_an_excuse_covers_a_broken_promise_and_no_crash() -> None:
+    row = check_obligation(OBLIGATIONS["stop_ends_the_work"], Broke)
+    assert row.outcome is Outcome.RED
+    assert "ZeroDivisionError: no far end" in row.text
+
+
+def test_nothing_that_was_played_is_not_green() -> None:
+    with pytest.raises(ObligationsBroken, match="not run"):
+        check_backend(partial(bare_probe, object), only=["leftovers_are_swept"])
+    assert probe_backend(LocalProbe, only=["garbage_is_bounded"]).verdict == "green"
+
+
+async def test_it_runs_trio_itself() -> None:
+    with pytest.raises(RuntimeError, match="outside of it"):
+        check_backend(LocalProbe)
+
+
+class Stubborn:
+    """Its cancel never comes back, whatever is done."""
+
+    session = None
+
+    async def start(self, request: Request[Any]) -> Stubborn:
+        return self
+
+    async def follow(self, emit: Any) -> Any:
+        await trio.sleep_forever()
+
+    async def cancel(self, sent: Any) -> None:
+        sent()
+        with trio.CancelScope(shield=True):
+            await trio.sleep_forever()
+
+
+def test_an_adapter_that_refuses_to_die_hangs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("turnstop.testing._run.WITHIN", 1.0)
+    quick = partial(bare_probe, Stubborn, budget=StopBudget(0.1, 0.1))
+    row = check_obligation(OBLIGATIONS["stop_ends_the_work"], quick)
+    assert row.outcome is Outcome.RED
+    assert "the work did not end" in row.text
+
+
+class Silent(Probe):
+    name = "silent"
+
+    def open(self) -> AbstractAsyncContextManager[Backend[Any]]:
+        return self._open()
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncGenerator[Backend[Any], None]:
+        yield Stubborn()
+
+    @property
+    def works(self) -> list[Work]:
+        return []
+
+
+async def _fine(stage: Stage) -> None:
+    stage.unseen = "it was killed"
+
+
+def test_what_could_not_show_is_green_and_says_so() -> None:
+    row = check_obligation(Obligation("fine", "fine", (), _fine), Silent)
+    assert (row.outcome, row.text) == (Outcome.GREEN, "it was killed")
+
+
+async def _racy(stage: Stage) -> None:
+    """Broken in one order of an instant, and kept in the other."""
+    found: list[str] = []
+    async with trio.open_nursery() as nursery:
+        for name in ("one", "two"):
+            nursery.start_soon(_note, found, name)
+    stage.expect(found == ["one", "two"], f"they came as {found}")
+
+
+async def _note(found: list[str], name: str) -> None:
+    found.append(name)
+
+
+def test_every_order_of_an_instant_counts_and_red_is_red_again() -> None:
+    racy = Obligation("racy", "racy", (), _racy)
+    assert {check_obligation(racy, Silent).outcome for _ in range(5)} == {Outcome.RED}
