@@ -257,6 +257,9 @@ class Life(Account):
         await self._see_out()
 
     async def _do_reap(self, reaping: Reaping) -> None:
+        # A program that stood still has the alarm ring first, and then nobody would end the call.
+        if self.settlement is not None:
+            return
         try:
             await reaping.run()
         except Exception as error:
