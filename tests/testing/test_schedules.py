@@ -8,6 +8,7 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
@@ -16,10 +17,11 @@ from turnstop._gate import Gate
 from turnstop._records import StopRequest, StopVerdict
 from turnstop._turn import Turn
 from turnstop._workers import Workers
-from turnstop.testing import Probe
+from turnstop.testing import Probe, Work
 from turnstop.testing.probes.a2a import A2APlainProbe, A2APollingProbe, A2AProbe
 from turnstop.testing.probes.codex import CodexProbe
 from turnstop.testing.probes.local import LocalProbe
+from turnstop.testing.recording.codex import RecordingCodex
 from turnstop.testing.saboteurs import SABOTEURS
 from turnstop.testing.schedules import (
     BODIES,
@@ -266,14 +268,134 @@ def test_the_number_of_tries_is_bounded() -> None:
     assert len(made) <= 7
 
 
-def test_a_lever_that_raises_is_the_probes_fault() -> None:
-    class Broken(LocalProbe):
-        async def say(self, work: object, text: str) -> None:
-            raise KeyError(text)
+class Unmade(LocalProbe):
+    def __init__(self) -> None:
+        raise KeyError("the key")
 
-    (fault,) = replay(Broken, Schedule(0, (ENTER, Step(0.5, "say", "t01")))).faults
-    assert fault.promise == "lever"
-    assert "KeyError" in fault.text
+
+class Faulty(LocalProbe):
+    """Its far end raises when it is to say something, and its levers raise or wait."""
+
+    async def say(self, work: Work, text: str) -> None:
+        self.far_end.start_soon(self.crash)
+
+    async def crash(self) -> None:
+        raise KeyError("what was said")
+
+    async def finish(self, work: Work) -> None:
+        raise KeyError(work.name)
+
+    async def fail(self, work: Work) -> None:
+        await trio.sleep_forever()
+
+    def hold_cancels(self) -> None:
+        raise KeyError("held")
+
+
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [
+        (Step(0.5, "say", "t01"), "far end: the probe's far end: raises KeyError('what was said')"),
+        (Step(0.5, "finish", "t01"), "lever: finish of t01: the probe's lever finish of t01 rai"),
+        (
+            Step(0.5, "fail", "t01"),
+            "lever: fail of t01: the probe's lever fail of t01 did not come",
+        ),
+        (Step(0.5, "hold_cancels"), "lever: hold_cancels: the probe's lever hold_cancels raises"),
+    ],
+)
+def test_a_fault_of_the_probe_is_told_as_such_and_first(step: Step, says: str) -> None:
+    faults = replay(Faulty, Schedule(0, (ENTER, step))).faults
+    assert str(faults[0]).startswith(says)
+    assert "test_schedules.py:" in faults[0].text or step.what == "fail"
+
+
+def test_where_a_far_end_crashes_nothing_else_is_blamed() -> None:
+    """Levers that are tried after it find their far end gone."""
+
+    class Crashes(Faulty):
+        hold_cancels = LocalProbe.hold_cancels
+
+    with pytest.raises(ScheduleBroken) as caught:
+        check_schedules(Crashes)
+    played, shrunk = caught.value.played, caught.value.shrunk
+    assert shrunk is not None
+    assert [fault.promise for fault in (*played.faults, *shrunk.faults)] == ["far end", "far end"]
+    assert len(shrunk.schedule.steps) == 2
+    text = str(caught.value)
+    assert ", line " in text
+    assert "site-packages" not in text
+
+
+def test_what_was_found_is_not_lost_in_shrinking() -> None:
+    made: list[Probe] = []
+
+    def make_probe() -> Probe:
+        if len(made) > 4:
+            raise OSError("no such far end any more")
+        made.append(sabotaged())
+        return made[-1]
+
+    with SABOTEURS["CancelDoesNothing"].at_work(LocalProbe) as sabotaged:
+        with pytest.raises(ScheduleBroken) as caught:
+            check_schedules(make_probe, [1])
+    assert str(caught.value).startswith("seed 1 breaks a promise:")
+    assert "no such far end any more" in str(caught.value)
+
+
+def test_no_work_speaks_before_its_start_is_answered() -> None:
+    met: Counter[str] = Counter()
+    let_go: dict[Work, float] = {}
+
+    class Watched(CodexProbe):
+        def release_starts(self) -> None:
+            let_go.update(dict.fromkeys(self.codex._kept_back, trio.current_time()))
+            super().release_starts()
+
+        async def say(self, work: Work, text: str) -> None:
+            assert work not in self.codex._kept_back
+            assert let_go.get(work, -1.0) < trio.current_time()
+            met["late"] += work in let_go
+            await super().say(work, text)
+
+    check_schedules(Watched, range(150))
+    assert met["late"]
+
+
+class _GoneWhenOver(RecordingCodex):
+    """Nothing reaches a turn that is over, as where each turn is a process."""
+
+    async def _answered(self, frame: dict[str, Any]) -> None:
+        if self._asked[frame["id"]][0].runs:
+            await super()._answered(frame)
+
+
+class GoneWhenOver(CodexProbe):
+    def __init__(self) -> None:
+        self.codex = _GoneWhenOver()
+
+
+@pytest.mark.parametrize("then", ["finish", "fail", "stop", "answer"])
+def test_nobody_answers_a_question_of_a_work_that_is_over(then: str) -> None:
+    steps = (ENTER, Step(1.0, "ask", "t01"), Step(0.0, then, "t01"), Step(0.0, "finish", "t01"))
+    for wait in (0.0, 0.5):
+        given = (*steps[:2], attrs.evolve(steps[2], wait=wait), steps[3])
+        for seed in range(10):
+            assert replay(GoneWhenOver, Schedule(seed, given)).faults == ()
+
+
+def test_a_work_that_goes_on_is_answered_by_its_stop() -> None:
+    class Deaf(RecordingCodex):
+        async def _answered(self, frame: dict[str, Any]) -> None:
+            pass
+
+    class DeafProbe(CodexProbe):
+        def __init__(self) -> None:
+            self.codex = Deaf()
+
+    steps = (Step(0.0, "end_late", lasts=1.0), ENTER, Step(1.0, "ask", "t01"))
+    faults = replay(DeafProbe, Schedule(0, (*steps, Step(0.5, "stop", "t01")))).faults
+    assert [fault.promise for fault in faults] == ["asks", "asks"]
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -310,6 +432,7 @@ def test_the_command_fails(capsys: pytest.CaptureFixture[str]) -> None:
         ("no_such_module:Probe", "No module named 'no_such_module'"),
         ("turnstop.testing:NoSuchProbe", "NoSuchProbe"),
         ("turnstop.testing:LEVERS", "makes nothing"),
+        (f"{__name__}:Unmade", "makes nothing: it raises KeyError('the key') (in __init__, test_"),
     ],
 )
 def test_the_command_knows_no_such_probe(

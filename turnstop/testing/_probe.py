@@ -152,11 +152,19 @@ class Probe(abc.ABC):
         return answer == reply
 
     async def finish(self, work: Work) -> None:
-        """Have it complete by itself."""
+        """Have it complete by itself.
+
+        It may come while the answer to its start is kept back, and does not wait for that: the
+        work is over, and its end is told once its start has been answered. The same with `fail`;
+        no other lever of a work is used then.
+        """
         raise NotImplementedError
 
     async def fail(self, work: Work) -> None:
-        """Have it fail by itself."""
+        """Have it fail by itself.
+
+        When it may come: see `finish`.
+        """
         raise NotImplementedError
 
     async def say_end_again(self, work: Work) -> None:

@@ -18,6 +18,7 @@ import json
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 
 import attrs
 
@@ -26,6 +27,7 @@ from .._probe import Probe
 from .._run import MakeProbe
 from ..bare import bare_probe
 from ..inventory import load_probes
+from ._crash import told
 from ._many import broken, target_of
 from ._play import Played, play
 
@@ -68,9 +70,16 @@ def _find(name: str) -> list[MakeProbe]:
     found = load(name)
     if not callable(found):
         raise TypeError(f"{name} makes nothing: it is {found!r}")
-    if inspect.iscoroutinefunction(found) or not isinstance(found(), Probe):
+    if inspect.iscoroutinefunction(found) or not isinstance(_make(name, found), Probe):
         return [functools.partial(bare_probe, found)]
     return [found]
+
+
+def _make(name: str, found: Callable[[], object]) -> object:
+    try:
+        return found()
+    except Exception as error:
+        raise TypeError(f"{name} makes nothing: it raises {told(error)}") from error
 
 
 def _play_all(make_probe: MakeProbe, options: argparse.Namespace) -> dict[str, object]:

@@ -25,6 +25,7 @@ __all__ = ["Played", "play", "replay"]
 
 WITHIN = 30.0
 REAL = 120.0
+FAR_END = "the probe's far end"
 
 
 @attrs.frozen
@@ -80,8 +81,10 @@ def replay(make_probe: MakeProbe, schedule: Schedule) -> Played:
             text = str(stalled).partition("\n")[0]
             world.faults.append(Fault("hang", "the rooms", text))
             world.lines.append((NEVER, "FAULT", str(stalled)))
+            if isinstance(stalled.__cause__, _Crash):
+                _note_crash(world, "far end", FAR_END, stalled.__cause__.error)
         except _Crash as crash:
-            _note_crash(world, "far end", "the probe's far end", crash.error)
+            _note_crash(world, "far end", FAR_END, crash.error)
         except Exception as error:
             _note_crash(world, "leak", "the run", error)
     settlements = [person.turn.settlement for person in world.people.values()]
@@ -199,8 +202,15 @@ def _check_empty(world: World) -> None:
 
 
 async def _conduct(conductor: Conductor) -> None:
-    await conductor.run()
-    world = conductor.world
+    try:
+        await conductor.run()
+        await _see_all_leave(conductor.world)
+    finally:
+        # Whoever goes on in spite of everything keeps the rooms' exit waiting.
+        conductor.world.probe.release()
+
+
+async def _see_all_leave(world: World) -> None:
     with trio.move_on_after(_patience(world)):
         while any(person.here for person in world.people.values()):  # noqa: ASYNC110  nobody tells
             await trio.sleep(0.05)
@@ -208,8 +218,6 @@ async def _conduct(conductor: Conductor) -> None:
         if person.here:
             where = f"its turn is {person.turn.state}"
             world.blame("hang", person.name, f"has not left its block long after closing: {where}")
-    # Whoever goes on in spite of everything keeps the rooms' exit waiting.
-    world.probe.release()
 
 
 def _patience(world: World) -> float:
