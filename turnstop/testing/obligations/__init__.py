@@ -2,6 +2,8 @@
 
 # isort: off
 from . import stopping as stopping
+from . import queueing as queueing
 from . import settling as settling
 from . import speaking as speaking
+from . import neighbours as neighbours
 from . import breaking as breaking

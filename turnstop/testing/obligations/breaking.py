@@ -56,6 +56,21 @@ async def failure_stays_with_its_turn(stage: Stage) -> None:
         stage.expect(other.error is None, f"the neighbour's block was left with {other.error!r}")
 
 
+@obligation("fail")
+async def failure_ends_a_body_that_does_not_read(stage: Stage) -> None:
+    """A body that never asks for events is cancelled when its turn fails, and raises the error."""
+
+    async def wait(actor: Actor) -> None:
+        await trio.sleep_forever()
+
+    async with stage.open():
+        actor, work = await stage.begin(body=wait)
+        await stage.probe.fail(work)
+        settlement = await stage.left(actor)
+        stage.expect(actor.error is not None, "it failed, and nobody is told")
+        stage.expect(actor.error in settlement.errors, f"it is told {actor.error!r}")
+
+
 @obligation("die")
 async def death_is_noticed(stage: Stage) -> None:
     """When the far end dies, each of its turns is settled, and its reader is told."""

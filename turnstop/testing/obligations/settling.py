@@ -20,6 +20,11 @@ async def settled_means_ended(stage: Stage) -> None:
         settlement = await stage.left(actor)
         expect_stopped(stage, actor, work)
         stage.expect(
+            stage.same(settlement.ended_at, work.ended_at) and settlement.proof is not None,
+            f"the work ended at {work.ended_at}: the settlement says {settlement.ended_at}, by "
+            f"{settlement.proof}",
+        )
+        stage.expect(
             stage.same(settlement.settled_at, work.ended_at),
             f"the work ended {(work.ended_at or 0) - settlement.settled_at:+.3f} s "
             "from the settlement",
@@ -98,51 +103,6 @@ async def end_needs_no_acknowledgement(stage: Stage) -> None:
         )
 
 
-@obligation("hold_cancels")
-async def rooms_do_not_wait_for_each_other(stage: Stage) -> None:
-    """While one room's stop hangs, others are started, heard and told at once."""
-    async with stage.open():
-        actor, work = await stage.begin()
-        other, its = await stage.begin("garden", "second")
-        stage.probe.hold_cancels()
-        actor.turn.stop()
-        await stage.until(lambda: work.told_at, "the far end is told")
-        if stage.can("say"):
-            await stage.probe.say(its, "here")
-            await stage.until(lambda: other.heard or actor.turn.settlement, "the other is heard")
-            stage.expect(other.heard, "another room was not heard meanwhile")
-        entering = trio.current_time()
-        third = stage.enter("cellar", "third")
-        newest = await stage.asked(third)
-        asked = trio.current_time()
-        other.turn.stop()
-        await stage.until(lambda: its.told_at or other.turn.settlement, "the other is told")
-        stage.expect(
-            newest.asked_at - entering <= stage.moment / 2, "another room's start had to wait"
-        )
-        stage.expect(
-            bool(its.told_at) and stage.same(its.told_at[0], asked),
-            "another room's stop had to wait",
-        )
-
-
-@obligation("hold_cancels")
-async def force_stays_with_its_turn(stage: Stage) -> None:
-    """What is done by force to a turn that does not obey touches no other."""
-    async with stage.open():
-        other, its = await stage.begin("garden", "second")
-        actor, work = await stage.begin()
-        stage.probe.hold_cancels()
-        actor.turn.stop()
-        await stage.left(actor)
-        await stage.quiet()
-        expect_no_lie(stage, actor, work)
-        stage.expect(not its.told_at, "the neighbour's work was told to stop")
-        stage.expect(
-            its.runs and other.turn.settlement is None, "the neighbour's work did not go on"
-        )
-
-
 @obligation()
 async def next_turn_waits(stage: Stage) -> None:
     """The room's next turn sends nothing before the stopped one is settled and its work ended."""
@@ -178,8 +138,10 @@ async def leaving_waits(stage: Stage) -> None:
         if stage.can("end_late"):
             stage.probe.end_late(stage.moment)
         actor, work = await stage.begin(body=leave)
-        await stage.left(actor)
+        settlement = await stage.left(actor)
         stage.expect(len(work.told_at) == 1, f"the far end was told {len(work.told_at)} times")
+        kind = settlement.request and settlement.request.kind
+        stage.expect(kind == "left", f"its block was left, and the settlement says {kind}")
         expect_waited(stage, actor, work)
 
 
@@ -261,6 +223,14 @@ async def fresh_session_after_unconfirmed(stage: Stage) -> None:
         stage.expect(
             not work.runs or later.session != work.session,
             f"the next turn went on in {later.session}, where work may be alive",
+        )
+        if not stage.can("finish"):
+            return
+        await stage.probe.finish(later)
+        _, last = await stage.begin(text="third")
+        stage.expect(
+            last.session == later.session,
+            f"once nothing is alive, a turn went on in {last.session}, not in {later.session}",
         )
 
 

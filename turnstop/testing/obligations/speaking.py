@@ -151,33 +151,3 @@ async def repeated_end_ends_nothing_else(stage: Stage) -> None:
         stage.expect(
             settlement.ending is Ending.FINISHED, f"the next turn is {settlement.ending.value}"
         )
-
-
-@obligation()
-async def neighbours_are_untouched(stage: Stage) -> None:
-    """A stop in one room does nothing to another: its work goes on and is heard."""
-    async with stage.open():
-        actor, work = await stage.begin()
-        other, its = await stage.begin("garden", "second")
-        stage.expect(
-            its.session is None or its.session != work.session,
-            f"two rooms go on in the same conversation {its.session}",
-        )
-        if stage.can("say"):
-            await stage.probe.say(work, "here")
-            await stage.until(lambda: actor.heard, "the work is heard")
-        stage.rooms.stop("kitchen")
-        await stage.left(actor)
-        await stage.quiet()
-        stage.expect(not its.told_at, "the neighbour's work was told to stop")
-        stage.expect(
-            its.runs and other.turn.settlement is None, "the neighbour's work did not go on"
-        )
-        if stage.can("say"):
-            await stage.probe.say(its, "still here")
-            await stage.until(lambda: other.heard, "the neighbour is heard")
-            stage.expect(other.heard == ["still here"], f"the neighbour was heard as {other.heard}")
-        third = stage.enter("garden", "third")
-        other.turn.stop()
-        await stage.left(other)
-        await stage.asked(third)

@@ -154,37 +154,6 @@ async def one_turn_is_one_request(stage: Stage) -> None:
 
 
 @obligation()
-async def stop_in_the_queue_sends_nothing(stage: Stage) -> None:
-    """A turn that is stopped or cancelled while it waits for its room sends nothing, ever."""
-    async with stage.open():
-        first, work = await stage.begin()
-        if stage.can("end_late"):
-            stage.probe.end_late(stage.moment)
-        stopped = stage.enter("kitchen", "second")
-        cancelled = stage.enter("kitchen", "third")
-        await stage.quiet()
-        stopped.turn.stop()
-        cancelled.scope.cancel()
-        stage.expect(
-            stopped.settlement.ending is Ending.UNSTARTED, "it was not settled in the queue"
-        )
-        first.turn.stop()
-        await stage.left(first)
-        await stage.left(stopped)
-        await stage.left(cancelled)
-        await stage.quiet()
-        for actor in (stopped, cancelled):
-            stage.expect(
-                actor.settlement.ending is Ending.UNSTARTED,
-                f"it waited for its room, and is {actor.settlement.ending.value}",
-            )
-            stage.expect(not stage.all_of(actor), f"{actor.text!r} was sent to the far end")
-        stage.expect(
-            len(work.told_at) == 1, f"the turn before them was told {len(work.told_at)} times"
-        )
-
-
-@obligation()
 async def timeout_is_a_stop(stage: Stage) -> None:
     """A timeout around the block is a stop like any other: told once, and waited for."""
     async with stage.open():
@@ -193,7 +162,10 @@ async def timeout_is_a_stop(stage: Stage) -> None:
             stage.probe.end_late(1.0)
         actor.scope.deadline = trio.current_time() + 0.1
         settlement = await stage.left(actor)
-        stage.expect(settlement.request is not None, "the timeout did not stop the turn")
+        request = settlement.request
+        stage.expect(request is not None, "the timeout did not stop the turn")
+        kind = request and request.kind
+        stage.expect(kind == "cancelled", f"it timed out, and the settlement says {kind}")
         stage.expect(len(work.told_at) == 1, f"the far end was told {len(work.told_at)} times")
         expect_waited(stage, actor, work)
 
@@ -229,8 +201,10 @@ async def finished_turn_is_told_nothing(stage: Stage) -> None:
         actor, work = await stage.begin(body=linger)
         await stage.probe.finish(work)
         await stage.until(lambda: actor.turn.settlement, "a finished turn is settled")
+        stopped = trio.current_time()
         actor.turn.stop()
         settlement = await stage.left(actor)
+        stage.expect(stage.same(actor.left_at, stopped), "the stop did not cancel its body")
         stage.rooms.stop("kitchen")
         await stage.quiet()
         stage.expect(settlement.ending is Ending.FINISHED, f"it is {settlement.ending.value}")
