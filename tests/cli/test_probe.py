@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -75,6 +76,7 @@ async def open_honest():
 """
 BASIC = ("--only", "stop_ends_the_work")
 needs_table = pytest.mark.skipif(not proctable.has_table(), reason="there is no process table")
+needs_orphans = pytest.mark.skipif(sys.platform != "linux", reason="orphans are nobody's here")
 
 
 @pytest.fixture(autouse=True)
@@ -372,6 +374,76 @@ def test_a_process_that_is_left_behind_is_named_and_ended(command: list[str]) ->
     assert result.exit_code == 2, result.output
     assert "sleep 1000 was left behind" in result.stderr
     assert not is_alive("pid")
+
+
+ESCAPES = {
+    "direct child": "subprocess.Popen(['sleep', '1000'], env={}, start_new_session=True)",
+    "orphan": "subprocess.run(['setsid', 'sh', '-c', 'sleep 1000 <&- >&- 2>&- & echo $! >pid'],"
+    " env={'PATH': os.environ['PATH']})",
+    "daemon": """
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                open('pid', 'w').write(str(os.getpid()))
+                for one in range(3):
+                    os.close(one)
+                os.execvpe('sleep', ['sleep', '1000'], {})
+            os._exit(0)
+        os.wait()
+    """,
+}
+
+
+@needs_orphans
+@pytest.mark.parametrize("source", ESCAPES.values(), ids=ESCAPES)
+def test_what_leaves_its_session_and_its_environment_is_named_and_ended(source: str) -> None:
+    write(
+        "def x():\n" + textwrap.indent(textwrap.dedent(source), "    ") + "\n    return Backend()"
+    )
+    before = {*children_of(os.getpid())}
+    result = probe("theirs:x", *BASIC)
+    assert result.exit_code == 2, result.output
+    (line,) = [one for one in result.stderr.splitlines() if one.startswith("Error: ")]
+    pid, _, rest = line.partition("pid ")[2].partition(": ")
+    assert rest == "sleep 1000 was left behind"
+    if os.path.exists("pid"):
+        assert pid == Path("pid").read_text().strip()
+    assert not os.path.exists(f"/proc/{pid}")
+    assert {*children_of(os.getpid())} == before  # not even as a zombie
+
+
+@needs_orphans
+def test_what_a_daemon_has_started_is_ended_with_it() -> None:
+    script = "(sleep 1000 & echo $! >pid; wait) & (sleep 0.1; exit) & exit"
+    write(
+        f"""
+        def x():
+            subprocess.run(["setsid", "sh", "-c", {script!r}], env={{"PATH": os.environ["PATH"]}})
+            return Backend()
+        """
+    )
+    result = probe("theirs:x", *BASIC)
+    assert "sleep 1000 was left behind" in result.stderr
+    assert not is_alive("pid")
+
+
+@needs_orphans
+def test_the_command_is_nobodys_new_parent_for_longer_than_it_probes() -> None:
+    assert probe("stranger:Backend", *BASIC).exit_code == 0
+    libc, found = ctypes.CDLL(None), ctypes.c_int(-1)
+    libc.prctl(37, ctypes.byref(found))
+    assert found.value == 0
+
+
+@needs_table
+def test_many_that_are_left_behind_are_one_line() -> None:
+    write(
+        "def x():\n    [subprocess.Popen(['sleep', '1000']) for _ in range(9)]\n"
+        "    return Backend()"
+    )
+    result = probe("theirs:x", *BASIC)
+    (line,) = [one for one in result.stderr.splitlines() if one.startswith("Error: ")]
+    assert line.endswith("sleep 1000, with 8 processes more, was left behind")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -11,6 +12,8 @@ from ...testing import OBLIGATIONS, Outcome, Report, Row
 from .job import read_row
 
 __all__ = ["Audience", "Ears", "Limits", "Probing"]
+
+_NAMED = 3
 
 
 @attrs.frozen
@@ -136,6 +139,15 @@ class Ears:
 
     def _hear_left(self, names: list[str]) -> None:
         self.probing.misdeeds += [f"{name} was left behind" for name in names]
+
+    def note_left(self, found: Sequence[object]) -> None:
+        """Processes of it outlive it."""
+        names = [str(one) for one in found]
+        if len(names) > _NAMED:
+            others = len(names) - 1
+            self._hear_left([f"{names[0]}, with {others} processes more,"])
+        else:
+            self._hear_left(names)
 
     def _hear_done(self, threads: list[str], printed: str) -> None:
         self._hear_left(threads)

@@ -15,6 +15,7 @@ from ...transports._lines import LineSplitter
 from ...transports.process import ChildProcess, Grace, open_process
 from .hearing import Audience, Ears, Limits, Probing
 from .job import Job
+from .orphans import Orphans, adopting
 
 __all__ = ["LIMITS", "MARK", "probe"]
 
@@ -38,7 +39,8 @@ LIMITS = Limits()
 async def probe(job: Job, audience: Audience) -> Probing:
     """Probe one adapter in a process of its own.
 
-    Nothing of it is left when this returns or raises: neither the process, nor what it started.
+    Nothing of it is left when this returns or raises: neither the process, nor what it started. On
+    Linux, that is whatever descends from it; elsewhere, what keeps its session.
 
     **Cancellation:** the process is told, has 2.5 s to close what it opened, and is killed.
     """
@@ -46,32 +48,31 @@ async def probe(job: Job, audience: Audience) -> Probing:
     marks = {MARK: secrets.token_hex(8)}
     since = proctable.ticks_now()
     find: _Find | None = None
-    try:
-        command = [sys.executable, "-c", _BOOT, _ROOT, job.to_argument()]
-        async with open_process(
-            command, name="the probing process", env=dict(marks), grace=_GRACE
-        ) as child:
-            find = _Find(marks, child, since)
-            ears = Ears(probing, audience, LIMITS)
-            if await _listen(child, ears):
-                await _see_out(child, ears)
-                if child.returncode is not None:
-                    probing.misdeeds += [f"{one} was left behind" for one in await _left(find)]
-            probing.wrote = child.stderr_tail
-    finally:
-        if find is not None:
-            with trio.CancelScope(shield=True, relative_deadline=_ENDS_WITHIN):
-                await proctable.end_processes(find)
+    with adopting(since) as orphans:
+        try:
+            command = [sys.executable, "-c", _BOOT, _ROOT, job.to_argument()]
+            async with open_process(
+                command, name="the probing process", env=dict(marks), grace=_GRACE
+            ) as child:
+                find = _Find(marks, child, since, orphans)
+                await _attend(child, Ears(probing, audience, LIMITS), find)
+                probing.wrote = child.stderr_tail
+        finally:
+            if find is not None:
+                with trio.CancelScope(shield=True, relative_deadline=_ENDS_WITHIN):
+                    await proctable.end_processes(find)
+                find.reap()
     return probing
 
 
 @attrs.frozen
 class _Find:
-    """Finds what the probing process has started: by the mark, and by its session."""
+    """Finds what the probing process has started: by the mark, its session, and its orphans."""
 
     marks: dict[str, str]
     child: ChildProcess
     since: int
+    orphans: Orphans | None
 
     async def __call__(self) -> list[proctable.TableEntry]:
         marked = [one.process for one in await proctable.find_marked(self.marks)]
@@ -79,7 +80,22 @@ class _Find:
         pid = self.child.pid
         if self.child.returncode is not None and any(one.pid == pid for one in session):
             session = []  # the pid was given to somebody else
-        return list(dict.fromkeys(one for one in (*marked, *session) if one.pid != pid))
+        orphans = [] if self.orphans is None else self.orphans.find(own=pid)
+        found = dict.fromkeys((*marked, *session, *orphans))
+        return [one for one in found if one.pid != pid]
+
+    def reap(self) -> None:
+        """Let go of what has ended and had nobody else."""
+        if self.orphans is not None:
+            self.orphans.reap(own=self.child.pid)
+
+
+async def _attend(child: ChildProcess, ears: Ears, find: _Find) -> None:
+    """Hear it to its end, and see what it leaves behind."""
+    if await _listen(child, ears):
+        await _see_out(child, ears)
+        if child.returncode is not None:
+            ears.note_left(await _left(find))
 
 
 async def _listen(child: ChildProcess, ears: Ears) -> bool:
