@@ -202,6 +202,33 @@ def test_a_probe_of_ones_own_is_checked_with_its_levers() -> None:
     assert "the excuse is not true: who knows" in lie.stdout
 
 
+def test_a_probe_that_begins_nothing_is_told_once() -> None:
+    write(
+        """
+        from turnstop.testing.probes.local import LocalProbe
+        class Away(Backend):
+            async def start(self, request):
+                raise OSError("nobody there")
+        class Never(Backend):
+            async def start(self, request):
+                await trio.sleep_forever()
+        class Lost(LocalProbe):
+            @asynccontextmanager
+            async def open(self):
+                yield Away()
+        class Waiting(LocalProbe):
+            @asynccontextmanager
+            async def open(self):
+                yield Never()
+        """
+    )
+    for name, why in (("Lost", "OSError('nobody there')"), ("Waiting", "in vain")):
+        result = probe(f"theirs:{name}")
+        assert result.exit_code == 1, result.output
+        assert f"1 red, {len(OBLIGATIONS) - 1} not run" in result.stdout
+        assert why in result.stdout
+
+
 def test_an_excuse_is_given_on_the_command_line_and_has_to_be_true() -> None:
     excuse = ("--unable", "end_seen=nobody tells")
     deaf = probe("stranger:Deaf", *BASIC, *excuse)

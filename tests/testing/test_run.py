@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -120,3 +121,20 @@ async def _note(found: list[str], name: str) -> None:
 def test_every_order_of_an_instant_counts_and_red_is_red_again() -> None:
     racy = Obligation("racy", "racy", (), _racy)
     assert {check_obligation(racy, Silent).outcome for _ in range(5)} == {Outcome.RED}
+
+
+def test_who_hangs_twice_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hanging(LocalProbe):
+        def open(self) -> AbstractAsyncContextManager[Backend[object]]:
+            time.sleep(10.0)
+            raise AssertionError("it was interrupted")
+
+        @property
+        def works(self) -> list[Work]:
+            return []
+
+    monkeypatch.setattr("turnstop.testing._run.WITHIN", 0.1)
+    only = [name for name in OBLIGATIONS if name != "stop_ends_the_work"][:4]
+    report = probe_backend(Hanging, only=only)
+    assert [row.outcome for row in report.rows] == [Outcome.RED] * 2 + [Outcome.NOT_RUN] * 2
+    assert "2 promises were not over after 0.1 s each" in report.rows[2].text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import trio
@@ -24,6 +24,8 @@ MakeProbe = Callable[[], Probe]
 LEAKED = "came out of the rooms"
 WITHIN = 30.0
 ORDERS = 5
+BASIC = "stop_ends_the_work"
+MOST_LATE = 2
 
 
 class ObligationsBroken(AssertionError):
@@ -64,12 +66,26 @@ def probe_backend(
         raise RuntimeError("obligations run Trio themselves: call this outside of it")
     probe = make_probe()
     check_claims(probe)
-    rows = []
+    rows: list[Row] = []
     for one in chosen(only):
-        row = check_obligation(one, make_probe)
+        hopeless = _find_hopeless(rows)
+        skipped = Row(one, Outcome.NOT_RUN, hopeless) if hopeless else None
+        row = skipped or check_obligation(one, make_probe)
         rows.append(row)
         told(row)
     return Report(probe.name or type(probe).__name__, rows)
+
+
+def _find_hopeless(rows: Sequence[Row]) -> str:
+    """Why all the others would only say what was said; empty where they would not."""
+    red = [row for row in rows if row.outcome is Outcome.RED]
+    basic = [row for row in red if row.obligation.name == BASIC]
+    if basic and all(one.work_began is None for one in basic[0].observed):
+        return f"not played: no turn begins, see {BASIC}"
+    late = [row for row in red if row.seconds >= WITHIN]
+    if len(late) >= MOST_LATE:
+        return f"not played: {MOST_LATE} promises were not over after {WITHIN:g} s each"
+    return ""
 
 
 def chosen(only: Iterable[str] = ()) -> Iterator[Obligation]:
