@@ -18,7 +18,6 @@ _WAITS: Unseen = {
     ("next_turn_waits", "leaving_does_not_wait"): _CLAIMED,
     ("next_turn_waits", "a_stop_opens_the_room"): _CLAIMED,
     ("leaving_waits", "leaving_does_not_wait"): _CLAIMED,
-    ("timeout_is_a_stop", "leaving_does_not_wait"): _CLAIMED,
     ("error_in_the_body_is_a_stop", "leaving_does_not_wait"): _CLAIMED,
 }
 _READERLESS = "its stops are unconfirmed, with somebody who reads on or without"

@@ -120,7 +120,7 @@ class CompletedIsCancelled(Turn):
         return attrs.evolve(end, how=How.CANCELLED) if end.how is How.COMPLETED else end
 
 
-@in_adapter("failure_is_raised_once")
+@in_adapter("failure_is_raised_once", "failure_ends_a_body_that_does_not_read")
 class FailedIsCompleted(Turn):
     """A turn that failed is reported as completed."""
 

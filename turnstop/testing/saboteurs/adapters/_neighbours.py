@@ -31,15 +31,6 @@ class CancelsTakeTurns(Turn):
             await self.remote.cancel(sent)
 
 
-@in_adapter("rooms_do_not_wait_for_each_other", needs=("hold_starts",))
-class StartsTakeTurns(Backend):
-    """One start at a time, over all rooms."""
-
-    async def start(self, request: Request[Any]) -> Turn:
-        async with _lock(self):
-            return await super().start(request)
-
-
 @in_adapter("rooms_do_not_wait_for_each_other")
 class StartsWaitForStops(Backend):
     """A start waits while another room's turn is being stopped."""

@@ -80,6 +80,17 @@ class PreviousIsIgnored(Backend):
         return await super().start(attrs.evolve(request, previous=None))
 
 
+@in_adapter("fresh_session_after_unconfirmed")
+class PreviousIsRemembered(Backend):
+    """Once a turn may be alive, each start of any room begins a new conversation."""
+
+    previous = None
+
+    async def start(self, request: Request[Any]) -> Turn:
+        vars(self)["previous"] = request.previous or self.previous
+        return await super().start(attrs.evolve(request, previous=self.previous))
+
+
 @in_adapter("room_goes_on_after_a_stop")
 class SessionIsDropped(Turn):
     """A turn leaves nothing for the next to go on with."""

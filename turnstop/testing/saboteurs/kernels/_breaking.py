@@ -25,6 +25,17 @@ def failures_are_not_raised(honest: Honest, gate: Gate, error: BaseException | N
     honest(gate, None)
 
 
+@in_kernel(
+    Gate,
+    "take_error",
+    breaks=("failure_ends_a_body_that_does_not_read",),
+)
+def failures_are_for_readers(honest: Honest, gate: Gate) -> BaseException | None:
+    """A failure that no reader was given is not raised when the block is left."""
+    error: BaseException | None = honest(gate)
+    return error if gate._reading else None
+
+
 @in_kernel(Gate, "take_error", breaks=("failure_is_raised_once",))
 def failures_are_raised_again(honest: Honest, gate: Gate) -> BaseException | None:
     """A failure is given to whoever asks, and again when the block is left."""
@@ -40,6 +51,11 @@ def a_failure_closes_the_rooms(
     """After a turn has failed no other may be entered."""
     life.house.closing = error is not None
     honest(life, end, error)
+
+
+@in_kernel(Turn, "halt", breaks=("failure_ends_a_body_that_does_not_read",))
+def failures_wait_for_a_reader(honest: Honest, turn: Turn) -> None:
+    """A body that does not read is not told that its turn has failed."""
 
 
 @in_kernel(Life, "_note_end", breaks=("failure_stays_with_its_turn",))
@@ -100,12 +116,6 @@ def what_is_lost_is_gone(
 def a_lost_start_never_was(honest: Honest, **facts: Any) -> Any:
     """A start that was lost, and may have begun, is taken for one that was refused."""
     return honest(**{**facts, "error": _as_refusal(facts)})
-
-
-@in_kernel(_account, "judge", breaks=("lost_start_is_no_refusal",))
-def a_lost_start_never_was_where_somebody_asked(honest: Honest, **facts: Any) -> Any:
-    """A start that was lost after a stop is taken for one that was refused."""
-    return honest(**{**facts, "error": _as_refusal(facts) if facts["asked"] else facts["error"]})
 
 
 def _as_refusal(facts: dict[str, Any]) -> Any:

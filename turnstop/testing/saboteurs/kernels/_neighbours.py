@@ -7,7 +7,6 @@ from typing import Any
 
 import trio
 
-from .... import _life
 from ...._calls import Reaping, offers
 from ...._gate import Gate
 from ...._life import Life
@@ -43,20 +42,6 @@ async def stops_take_turns(honest: Honest, life: Life) -> None:
         await honest(life)
 
 
-@in_kernel(
-    _life,
-    "unprotected",
-    breaks=("rooms_do_not_wait_for_each_other",),
-    needs=("hold_starts",),
-)
-async def starts_take_turns(honest: Honest, fn: Honest, *args: Any) -> Any:
-    """One start at a time, over all rooms."""
-    if fn.__name__ != "start":
-        return await honest(fn, *args)
-    async with _the_only_lock():
-        return await honest(fn, *args)
-
-
 @in_kernel(Life, "_live", breaks=("rooms_do_not_wait_for_each_other",))
 async def starts_wait_for_stops(honest: Honest, life: Life) -> None:
     """A turn begins when no other room's is being stopped."""
@@ -68,8 +53,9 @@ async def starts_wait_for_stops(honest: Honest, life: Life) -> None:
 @in_kernel(Gate, "__call__", breaks=("rooms_do_not_wait_for_each_other",), needs=("say",))
 def words_wait_for_stops(honest: Honest, gate: Gate, event: Event) -> None:
     """What is said while another room's turn is being stopped is not heard."""
-    owner: Any = gate.owner
-    if not any(other.phase for other in _others(owner)):
+    # A turn that has left has none.
+    owner: Any = getattr(gate, "owner", None)
+    if owner is None or not any(other.phase for other in _others(owner)):
         honest(gate, event)
 
 

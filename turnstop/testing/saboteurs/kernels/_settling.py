@@ -14,7 +14,7 @@ from ...._account import Account
 from ...._calls import Call
 from ...._ending import End, Ending, How
 from ...._life import Life
-from ...._records import Settlement
+from ...._records import Settlement, StopRequest, StopVerdict
 from ...._turn import Turn
 from ...._watch import Watch
 from ....abc import Request
@@ -133,6 +133,15 @@ def previous_is_not_told(honest: Honest, life: Life) -> Request[object]:
     return attrs.evolve(request, previous=None)
 
 
+@in_kernel(Life, "_reveal", breaks=("fresh_session_after_unconfirmed",))
+def previous_is_told_for_ever(honest: Honest, life: Life, remote: object) -> None:
+    """Each start is told of the turn that may be alive, also when one has answered since."""
+    door: Any = life.door
+    previous = door.previous
+    honest(life, remote)
+    door.previous = previous
+
+
 @in_kernel(_account, "judge", breaks=("completion_wins",))
 def whoever_asks_has_stopped_it(honest: Honest, **facts: Any) -> Any:
     """A turn that was asked to stop is stopped, also where it completed."""
@@ -149,6 +158,36 @@ def a_late_stop_rewrites_the_ending(honest: Honest, turn: Turn, request: Any) ->
     if turn.settlement is not None and turn.settlement.ending is Ending.FINISHED:
         turn.settlement = attrs.evolve(turn.settlement, ending=Ending.STOPPED)
     return verdict
+
+
+@in_kernel(Turn, "ask", breaks=("finished_turn_is_told_nothing",))
+def a_late_stop_leaves_the_body(honest: Honest, turn: Turn, request: StopRequest) -> StopVerdict:
+    """A stop that finds the turn over lets its body go on."""
+    if turn.settlement is not None and not turn._left:
+        return StopVerdict.ASKED
+    verdict: StopVerdict = honest(turn, request)
+    return verdict
+
+
+@in_kernel(Turn, "ask", breaks=("leaving_waits", "timeout_is_a_stop"))
+def every_stop_is_of_the_same_kind(honest: Honest, turn: Turn, request: StopRequest) -> StopVerdict:
+    """Whether somebody asked, left or was cancelled is forgotten."""
+    verdict: StopVerdict = honest(turn, attrs.evolve(request, kind="stop"))
+    return verdict
+
+
+@in_kernel(Account, "_make_settlement", breaks=("settled_means_ended",))
+def nobody_notes_when_it_ended(honest: Honest, life: Life, *facts: Any) -> Settlement:
+    """When the work ended is not noted."""
+    settlement: Settlement = honest(life, *facts)
+    return attrs.evolve(settlement, ended_at=None)
+
+
+@in_kernel(Account, "_make_settlement", breaks=("settled_means_ended",))
+def nobody_notes_what_shows_it(honest: Honest, life: Life, *facts: Any) -> Settlement:
+    """What shows that the work is over is not noted."""
+    settlement: Settlement = honest(life, *facts)
+    return attrs.evolve(settlement, proof=None)
 
 
 @in_kernel(Life, "_note_sent", breaks=("settlement_has_its_times",))
