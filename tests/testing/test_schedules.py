@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections import Counter
 from functools import partial
 from typing import Any
@@ -36,6 +37,7 @@ from turnstop.testing.schedules import (
     shrink,
 )
 from turnstop.testing.schedules.__main__ import main
+from turnstop.testing.schedules._shrink import shrink_played
 
 LOCAL = "turnstop.testing.probes.local:LocalProbe"
 
@@ -325,6 +327,19 @@ def test_where_a_far_end_crashes_nothing_else_is_blamed() -> None:
     text = str(caught.value)
     assert ", line " in text
     assert "site-packages" not in text
+
+
+def test_what_blocks_is_told_and_not_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Blocks(LocalProbe):
+        async def finish(self, work: Work) -> None:
+            time.sleep(60)  # noqa: ASYNC251  the fault
+
+    monkeypatch.setattr("turnstop.testing.schedules._play.WITHIN", 0.2)
+    schedule = Schedule(0, (ENTER, Step(0.5, "finish", "t01"), Step(0.0, "stop_all")))
+    played = replay(Blocks, schedule)
+    assert played.faults[0].promise == "blocks"
+    assert "in finish: time.sleep(60)" in played.trace
+    assert shrink_played(Blocks, played) is played
 
 
 def test_what_was_found_is_not_lost_in_shrinking() -> None:

@@ -177,7 +177,7 @@ class Probe(abc.ABC):
 
     @property
     def alive(self) -> Sequence[str]:
-        """What works have left behind and is alive now."""
+        """What works have left behind and is alive now, each by a name of its own."""
         raise NotImplementedError
 
     # What happens to the far end as a whole.

@@ -13,10 +13,10 @@ is printed can be put into a regression test. The same from a shell:
 
 from ._draw import draw
 from ._many import ScheduleBroken, check_schedules
+from ._person import Fault
 from ._play import Played, play, replay
 from ._schedule import BODIES, CLOSINGS, Schedule, Step
 from ._shrink import shrink
-from ._world import Fault
 
 __all__ = [
     "BODIES",

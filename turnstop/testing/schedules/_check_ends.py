@@ -7,8 +7,8 @@ from collections.abc import Generator
 from ..._ending import Ending, Proof
 from ..._errors import BackendRefused
 from .._probe import has_lever
+from ._person import NEVER
 from ._seen import Seen
-from ._world import NEVER
 
 __all__ = ["CHECKS"]
 

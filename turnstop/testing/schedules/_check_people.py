@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from ..._ending import Ending
+from ._person import NEVER, Person
 from ._seen import Seen
-from ._world import NEVER, Person, World
+from ._world import World
 
 __all__ = ["CHECKS", "check_settled"]
 

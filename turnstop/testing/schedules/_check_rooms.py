@@ -6,7 +6,8 @@ from collections.abc import Generator, Iterator
 from itertools import combinations, pairwise
 
 from .._probe import Work
-from ._world import NEVER, Fault, Person, World
+from ._person import NEVER, Fault, Person
+from ._world import World
 
 __all__ = ["check_rooms"]
 

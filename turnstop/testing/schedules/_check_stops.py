@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from ..._ending import Ending
+from ._person import NEVER
 from ._seen import Seen
-from ._world import NEVER
 
 __all__ = ["CHECKS"]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from . import _check_ends, _check_people, _check_rooms, _check_stops
+from ._person import Fault
 from ._seen import Seen
-from ._world import Fault, World
+from ._world import World
 
 __all__ = ["check_all"]
 

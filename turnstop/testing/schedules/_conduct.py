@@ -12,8 +12,9 @@ from ..._errors import RoomsClosed
 from .._probe import Work, has_lever
 from ._crash import told
 from ._people import come, take_turn
+from ._person import NEVER, Person
 from ._schedule import Schedule, Step
-from ._world import NEVER, Person, World
+from ._world import World
 
 __all__ = ["Conductor"]
 

@@ -10,8 +10,9 @@ import trio
 from ..._errors import RoomsClosed
 from ...events import Ask, Event, Text
 from .._probe import has_lever
+from ._person import NEVER, Boom, Person
 from ._schedule import Step
-from ._world import NEVER, Boom, Person, World
+from ._world import World
 
 __all__ = ["come", "take_turn"]
 

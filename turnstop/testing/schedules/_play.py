@@ -13,18 +13,20 @@ from ..._rooms import open_rooms
 from ..._unwrap import open_private_nursery
 from .._determinism import deterministic
 from .._run import MakeProbe
-from ..clock import Stalled, run_in_virtual_time
+from ..clock import Stalled, run_in_real_time, run_in_virtual_time
 from ._checks import check_all
 from ._conduct import Conductor
 from ._crash import told, where
 from ._draw import draw
+from ._person import NEVER, Boom, Fault
 from ._schedule import Schedule
-from ._world import NEVER, Boom, Fault, World
+from ._world import World
 
-__all__ = ["Played", "play", "replay"]
+__all__ = ["BLOCKS", "Played", "play", "replay", "replay_within"]
 
 WITHIN = 30.0
 REAL = 120.0
+BLOCKS = "blocks"
 FAR_END = "the probe's far end"
 
 
@@ -68,21 +70,22 @@ def replay(make_probe: MakeProbe, schedule: Schedule) -> Played:
     Raises:
         ValueError: the schedule cannot be played.
     """
+    return replay_within(make_probe, schedule, WITHIN)
+
+
+def replay_within(make_probe: MakeProbe, schedule: Schedule, within: float) -> Played:
+    """As `replay`; what plays in virtual time has stalled after so many seconds of real time."""
     schedule.check()
     world = World(make_probe())
     with deterministic(schedule.seed):
         try:
             if world.probe.clock == "virtual":
-                run_in_virtual_time(_main, world, schedule, within=WITHIN)
+                run_in_virtual_time(_main, world, schedule, within=within)
             else:
-                trio.run(_in_real_time, world, schedule)
+                run_in_real_time(_main, world, schedule, within=REAL)
             check_all(world)
         except Stalled as stalled:
-            text = str(stalled).partition("\n")[0]
-            world.faults.append(Fault("hang", "the rooms", text))
-            world.lines.append((NEVER, "FAULT", str(stalled)))
-            if isinstance(stalled.__cause__, _Crash):
-                _note_crash(world, "far end", FAR_END, stalled.__cause__.error)
+            _note_stall(world, stalled)
         except _Crash as crash:
             _note_crash(world, "far end", FAR_END, crash.error)
         except Exception as error:
@@ -92,19 +95,21 @@ def replay(make_probe: MakeProbe, schedule: Schedule) -> Played:
     return Played(schedule, tuple(world.faults), tuple(world.lines), endings)
 
 
-async def _in_real_time(world: World, schedule: Schedule) -> None:
-    with trio.move_on_after(REAL) as scope:
-        await _main(world, schedule)
-    if scope.cancelled_caught:
-        world.blame("hang", "the rooms", f"are not left after {REAL:g} s")
-
-
 class _Crash(Exception):
     """The probe's far end has raised."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(error)
         self.error = error
+
+
+def _note_stall(world: World, stalled: Stalled) -> None:
+    text = str(stalled).partition("\n")[0]
+    promise = BLOCKS if text.startswith("a step has not returned") else "hang"
+    world.faults.insert(0, Fault(promise, "the rooms", text))
+    world.lines.append((NEVER, "FAULT", str(stalled)))
+    if isinstance(stalled.__cause__, _Crash):
+        _note_crash(world, "far end", FAR_END, stalled.__cause__.error)
 
 
 def _note_crash(world: World, promise: str, who: str, error: Exception) -> None:

@@ -6,7 +6,8 @@ from functools import cached_property
 
 from ..._records import Settlement
 from .._probe import Work
-from ._world import NEVER, Person, World
+from ._person import NEVER, Person
+from ._world import World
 
 __all__ = ["Seen"]
 

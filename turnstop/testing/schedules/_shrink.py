@@ -12,7 +12,7 @@ import attrs
 
 from .._run import MakeProbe
 from ._draw import draw
-from ._play import Played, replay
+from ._play import BLOCKS, Played, replay, replay_within
 from ._schedule import Schedule, Step
 
 __all__ = ["shrink", "shrink_played"]
@@ -23,9 +23,10 @@ Choices: TypeAlias = tuple[int, ...]
 # is. There are many of these, so that a good part of what is tried first has nearly every step.
 TAKES_OFF = 4
 WHOLE = 100
-# Seconds of real time. In virtual time what is left of it is found far sooner; where each schedule
-# that hangs takes half a minute, nobody waits for all tries.
+# Seconds of real time. What hangs, and not for want of anything to come, takes `HANGS` of them for
+# each try: after `PATIENCE` what was found by then must do.
 PATIENCE = 120.0
+HANGS = 3.0
 INSTALL = "shrinking takes Hypothesis: python -m pip install 'turnstop[testing]'"
 
 
@@ -40,7 +41,7 @@ def shrink(make_probe: MakeProbe, seed: int | Schedule, *, tries: int = 1000) ->
         tries: how many schedules are played at most.
 
     Returns:
-        The smallest that was found; the schedule itself where it breaks nothing.
+        The smallest that was found; the schedule itself where it breaks nothing, or blocks.
 
     Raises:
         ImportError: Hypothesis is not installed; the text has the command.
@@ -56,7 +57,8 @@ def shrink_played(make_probe: MakeProbe, played: Played, *, tries: int = 1000) -
         from hypothesis import strategies
     except ImportError:
         raise ImportError(INSTALL) from None
-    if not played.faults:
+    # Where a step blocks is told as it is; that is not worth blocking for again and again.
+    if not played.faults or played.faults[0].promise == BLOCKS:
         return played
     search = _Search(make_probe, played, tries)
     steps = [strategies.integers(0, WHOLE) for _ in played.schedule.steps]
@@ -106,7 +108,7 @@ class _Search:
     def _play(self, key: Choices) -> bool:
         pairs = zip(self._of.steps, key, strict=True)
         steps = tuple(_take_off(step, choice) for step, choice in pairs if choice)
-        played = replay(self.make_probe, attrs.evolve(self._of, steps=steps))
+        played = replay_within(self.make_probe, attrs.evolve(self._of, steps=steps), HANGS)
         broken = any(fault.promise == self._promise for fault in played.faults)
         if broken and _size(played.schedule) < _size(self.best.schedule):
             self.best = played
