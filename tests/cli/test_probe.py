@@ -378,12 +378,52 @@ def test_what_hangs_is_ended(
     assert not is_alive("pid")
 
 
+@needs_table
+def test_a_factory_that_does_not_close_breaks_no_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "LIMITS", Limits(load=2.0))
+    write(HANGS["closing"][1])
+    result = probe(
+        "theirs:x", *BASIC, "--only", "stop_is_told_once", "--only", "leftovers_are_swept"
+    )
+    assert result.exit_code == 2, result.output
+    assert "theirs:x: 2 green, 1 not run" in result.stdout
+    (line,) = [one for one in result.stderr.splitlines() if one.startswith("Error: ")]
+    assert "theirs:x does not close" in line
+
+
+@needs_table
+def test_a_cancel_that_shields_itself_is_said_to_do_so() -> None:
+    write(
+        """
+        class Clinging(Turn):
+            async def cancel(self, sent):
+                open('pid', 'w').write(str(os.getpid()))
+                with trio.CancelScope(shield=True):
+                    sent()
+                    await trio.sleep_forever()
+        class X(Backend):
+            turn = Clinging
+        """
+    )
+    began = time.monotonic()
+    result = probe("theirs:X")
+    assert time.monotonic() - began < 20
+    assert result.exit_code == 1, result.output
+    assert f"theirs:X: 1 red, {len(OBLIGATIONS) - 1} not run" in result.stdout
+    assert "the work did not end" in result.stdout
+    assert "cancel() of turn first-1 cannot be cancelled" in result.stdout
+    assert "blocks" not in result.stdout
+    assert not is_alive("pid")
+
+
 def test_a_cancel_that_blocks_everything_is_red(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "LIMITS", Limits(beat=2.0))
     result = probe("stranger:Blocking", *BASIC, "--only", "stop_is_told_once")
     assert result.exit_code == 1, result.output
     assert "stranger:Blocking: 1 red, 1 not run" in result.stdout
     assert "it hangs, and was ended after" in result.stdout
+    assert "it blocks the thread of all turns" in result.stdout
+    assert "cannot be cancelled" not in result.stdout
 
 
 @needs_table

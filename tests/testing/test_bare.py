@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
-from functools import partial
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial, partialmethod
 from typing import Any
 
 import attrs
@@ -16,6 +16,7 @@ from turnstop import BackendLost, BackendRefused, StopBudget
 from turnstop.abc import Emit, End, How, Proof, Request
 from turnstop.testing import OBLIGATIONS, Outcome, Report, Row, check_backend
 from turnstop.testing._probe import LEVERS
+from turnstop.testing._together import Together
 from turnstop.testing.bare import NotABackend, bare_probe, probe_factory
 
 SHORT = StopBudget(cancel_within=0.6, kill_within=0.1)
@@ -44,6 +45,16 @@ class Turn:
 
 class DeafTurn(Turn):
     async def cancel(self, sent: Callable[[], None]) -> None:
+        sent()
+
+
+class SyncFollow(Turn):
+    def follow(self, emit: Emit) -> Any:
+        return CANCELLED
+
+
+class SyncCancel(Turn):
+    def cancel(self, sent: Callable[[], None]) -> Any:
         sent()
 
 
@@ -206,17 +217,110 @@ async def test_an_end_is_the_first_one(autojump_clock: trio.testing.MockClock) -
     assert probe.works[0].ended_at == ended_at
 
 
-async def test_a_work_is_told_when_cancel_is_called(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_work_is_told_when_its_cancel_says_so(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     class SlowTurn(Turn):
         async def cancel(self, sent: Callable[[], None]) -> None:
+            await trio.sleep(1)
+            sent()
+            sent()
             await trio.sleep_forever()
 
-    probe = bare_probe(partial(Backend, SlowTurn))
+    probe, heard = bare_probe(partial(Backend, SlowTurn)), []
     async with probe.open() as watched:
         turn = await watched.start(Request("kitchen", "1", "first"))
-        with trio.move_on_after(1):
-            await turn.cancel(lambda: None)
-    assert probe.works[0].told_at == [trio.current_time() - 1]
+        with trio.move_on_after(3):
+            await turn.cancel(lambda: heard.append(trio.current_time()))
+    assert probe.works[0].told_at == [trio.current_time() - 2]
+    assert len(heard) == 2
+
+
+async def test_a_cancel_that_tells_nobody_anything_is_red_where_it_should_be() -> None:
+    class LazyTurn(Turn):
+        async def cancel(self, sent: Callable[[], None]) -> None:
+            pass
+
+    told = ("stop_is_told_at_once", "stop_is_told_once", "settlement_has_its_times")
+    found = await outcomes(partial(Backend, LazyTurn), *told)
+    assert found == dict.fromkeys(told, Outcome.RED)
+
+
+async def test_an_end_that_comes_before_the_stop_was_sent_is_not_by_itself() -> None:
+    class QuietTurn(Turn):
+        async def cancel(self, sent: Callable[[], None]) -> None:
+            self.told.set()
+
+    assert await outcomes(partial(Backend, QuietTurn), BASIC) == {BASIC: Outcome.GREEN}
+
+
+async def test_a_start_that_never_comes_back_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Never(Backend):
+        async def start(self, request: Request[Any]) -> Any:
+            await trio.sleep_forever()
+
+    monkeypatch.setattr(Together, "__init__", partialmethod(Together.__init__, patience=2.0))
+    rows: list[Row] = []
+    with pytest.raises(NotABackend, match="start has not come back 2 s after it was called"):
+        await probe_factory(Never, budget=SHORT, told=rows.append)
+    assert rows == []
+
+
+async def test_a_start_that_takes_longer_than_a_stop_is_none_of_those() -> None:
+    class Slow(Backend):
+        async def start(self, request: Request[Any]) -> Any:
+            await trio.sleep(1.5)
+            return await super().start(request)
+
+    found = await outcomes(Slow, "error_in_the_body_is_a_stop", BASIC)
+    assert found[BASIC] is Outcome.GREEN
+
+
+@pytest.mark.parametrize("name", ["start", "follow", "cancel"])
+async def test_what_cannot_be_cancelled_is_named(name: str) -> None:
+    over = trio.Event()
+
+    async def cling() -> None:
+        with trio.CancelScope(shield=True):
+            await over.wait()
+
+    class Clinging(Turn):
+        async def follow(self, emit: Emit) -> End:
+            if name == "follow":
+                await cling()
+            return await super().follow(emit)
+
+        async def cancel(self, sent: Callable[[], None]) -> None:
+            sent()
+            if name == "cancel":
+                await cling()
+            self.told.set()
+
+    class ClingingBackend(Backend):
+        async def start(self, request: Request[Any]) -> Any:
+            if name == "start":
+                await cling()
+            return await super().start(request)
+
+    rows, stuck = [], []
+
+    def let_go(unfit: str) -> None:
+        stuck.append(unfit)
+        over.set()
+
+    factory = partial(ClingingBackend, Clinging)
+    only = ["stop_is_told_once", "error_in_the_body_is_a_stop", "leftovers_are_swept"]
+    with suppress(NotABackend):
+        await probe_factory(factory, only=only, budget=SHORT, told=rows.append, stuck=let_go)
+    if name == "start":
+        assert rows == []
+        assert stuck[0].startswith("start() of turn first-2 cannot be cancelled")
+        return
+    assert stuck == [""]
+    assert [row.outcome for row in rows] == [Outcome.RED, Outcome.NOT_RUN, Outcome.NOT_RUN]
+    text = f"{name}() of turn first-1 cannot be cancelled: it has not come back 4 s after"
+    assert text in rows[0].text
+    assert "takes the lever" in rows[2].text
 
 
 async def test_a_refused_start_begins_nothing() -> None:
@@ -290,6 +394,8 @@ async def test_the_prompt_is_what_is_asked() -> None:
         (partial(Backend, partial(Over, OSError("broken pipe"))), "follow raised OSError: broken"),
         (generate, "generate is a generator: decorate it: @asynccontextmanager"),
         (contextmanager(generate_sync), "is a context manager, and no async one"),
+        (partial(Backend, SyncFollow), "follow is no coroutine function: write `async def follow("),
+        (partial(Backend, SyncCancel), "cancel is no coroutine function: write `async def cancel("),
         (type("Sync", (), {"start": lambda self, request: Turn()}), "`async def start"),
         ("Backend", "gives 'Backend', which has no start"),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -61,7 +61,7 @@ class WatchedBackend:
 
 async def _awaited(started: Any) -> Any:
     if not inspect.isawaitable(started):
-        raise NotABackend("start is no coroutine function: write `async def start(self, request)`")
+        raise _not_async("start", "request")
     remote = await started
     lacks = [name for name in ("follow", "cancel") if not callable(getattr(remote, name, None))]
     lacks += [] if hasattr(remote, "session") else ["session"]
@@ -73,6 +73,11 @@ async def _awaited(started: Any) -> Any:
     return remote
 
 
+def _not_async(name: str, argument: str) -> NotABackend:
+    text = f"{name} is no coroutine function: write `async def {name}(self, {argument})`"
+    return NotABackend(text)
+
+
 def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
@@ -82,6 +87,7 @@ class _WatchedTurn:
     _remote: Any
     _work: Work
     _note_unfit: Callable[[str], object]
+    _asked: bool = False
     _broken: bool = False
     _killed: bool = False
 
@@ -91,8 +97,9 @@ class _WatchedTurn:
         return found
 
     async def follow(self, emit: Emit, /) -> End:
+        following = self._expect_async(self._remote.follow(emit), "follow", "emit")
         try:
-            end: End = await self._remote.follow(emit)
+            end: End = await following
         except Exception as error:
             self._note_early(f"follow raised {_describe(error)}")
             self._broken = True
@@ -106,14 +113,31 @@ class _WatchedTurn:
         return end
 
     async def cancel(self, sent: Callable[[], None], /) -> None:
-        self._work.told_at.append(trio.current_time())
-        await self._remote.cancel(sent)
+        self._asked = True
+        told = False
+
+        def note_sent() -> None:
+            nonlocal told
+            if not told:
+                self._work.told_at.append(trio.current_time())
+            told = True
+            sent()
+
+        await self._expect_async(self._remote.cancel(note_sent), "cancel", "sent")
+
+    def _expect_async(self, called: Any, name: str, argument: str) -> Awaitable[Any]:
+        if inspect.isawaitable(called):
+            return called
+        error = _not_async(name, argument)
+        self._note_unfit(str(error))
+        raise error
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._remote, name)
         return partial(self._kill, found) if name == "kill" else found
 
     async def _kill(self, kill: Callable[[], Any]) -> None:
+        self._asked = True
         await kill()
         self._killed = True
         if self._broken:
@@ -124,7 +148,7 @@ class _WatchedTurn:
             self._work.ended_at = trio.current_time()
 
     def _note_early(self, what: str) -> None:
-        if self._work.told_at or self._work.began_at is None:
+        if self._asked or self._work.began_at is None:
             return
         after = trio.current_time() - self._work.began_at
         self._note_unfit(

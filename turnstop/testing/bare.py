@@ -1,7 +1,7 @@
 """Checking a backend that has no probe: only what needs no lever, and takes the adapter's word.
 
 Without levers nothing is known of the far end but what the adapter says by its contract: a work
-has begun when `start` has returned, is told when `cancel` is called, and has ended when `follow`
+has begun when `start` has returned, is told when `cancel` calls `sent`, and has ended when `follow`
 has returned its end. That is enough to see that a stop does not stop.
 
     check_backend(partial(bare_probe, open_mine))
@@ -9,35 +9,25 @@ has returned its end. That is enough to see that a stop does not stop.
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any
 
-import attrs
-import trio
-
 from .._budget import StopBudget
-from .._unwrap import open_private_nursery
 from ..abc import Backend
-from ._determinism import quiet_kernel
 from ._factory import NotABackend, name_of, open_made
-from ._obligation import OBLIGATIONS, Obligation
+from ._obligation import OBLIGATIONS
 from ._probe import LEVERS, Probe, Work
-from ._report import Outcome, Report, Row
-from ._run import check_claims, check_obligation, chosen, in_real_time, judge, noting, observe
-from ._stage import Stage
+from ._report import Report, Row
+from ._run import check_claims, check_obligation, chosen
+from ._together import Together
 from ._watched import WatchedBackend
 
 __all__ = ["BARE_BUDGET", "NotABackend", "bare_probe", "probe_factory"]
 
 BARE_BUDGET = StopBudget(cancel_within=0.8, kill_within=0.4)
 """The bound of each stop, where nothing else is asked for."""
-
-_BASIC = "stop_ends_the_work"
-_WAITED_FOR = 0.4
-_NO_SESSION = "it keeps no conversation: the session of its turns is None"
 
 
 class _BareProbe(Probe):
@@ -95,60 +85,6 @@ def bare_probe(
     return _BareProbe(factory, budget, prompt, unable or {})
 
 
-@attrs.define(eq=False)
-class _Together:
-    """The obligations that need no lever, played at once, each in rooms of its own."""
-
-    make_probe: Callable[[], Any]
-    told: Callable[[Row], object]
-    rows: list[Row] = attrs.field(factory=list)
-    unfit: str = ""
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    _waiting: dict[str, trio.CancelScope] = attrs.field(factory=dict)
-
-    async def check(self, obligations: Iterable[Obligation]) -> None:
-        with self.scope, quiet_kernel():
-            async with open_private_nursery() as nursery:
-                for number, one in enumerate(obligations, 1):
-                    # Before anything is started, so that each of them can be given up.
-                    self._waiting[one.name] = trio.CancelScope()
-                    nursery.start_soon(self._check, one, f"-{number}")
-
-    async def _check(self, one: Obligation, suffix: str) -> None:
-        probe = self.make_probe()
-        probe.note_unfit, probe.suffix = self._note_unfit, suffix
-        stage, began = Stage(probe, suffix), time.perf_counter()
-        reasons: list[str] = []
-        with noting(reasons), self._waiting[one.name] as scope:
-            await in_real_time(one, stage)
-        if scope.cancelled_caught:
-            text = "not waited for, since the work does not end when it is stopped"
-            row = Row(one, Outcome.NOT_RUN, text)
-        else:
-            verdict = judge("".join(reasons), self._excuse(one, probe))
-            row = Row(one, *verdict, observe(stage), time.perf_counter() - began)
-        del self._waiting[one.name]
-        self.take(row)
-
-    def _excuse(self, one: Obligation, probe: Probe) -> str:
-        unable = dict(probe.unable)
-        if all(work.session is None for work in probe.works):
-            unable.setdefault("session", _NO_SESSION)
-        return "; ".join(unable[need] for need in one.needs if need in unable)
-
-    def take(self, row: Row) -> None:
-        self.rows.append(row)
-        self.told(row)
-        # Every other stop would wait for its bound too, and tell nothing new.
-        if row.obligation.name == _BASIC and row.outcome is Outcome.RED:
-            for scope in self._waiting.values():
-                scope.deadline = trio.current_time() + _WAITED_FOR
-
-    def _note_unfit(self, text: str) -> None:
-        self.unfit = self.unfit or text
-        self.scope.cancel()
-
-
 async def probe_factory(
     factory: Any,
     *,
@@ -158,6 +94,7 @@ async def probe_factory(
     prompt: str = "",
     unable: Mapping[str, str] | None = None,
     opened: Callable[[], object] = lambda: None,
+    stuck: Callable[[str], object] = lambda unfit: None,
 ) -> Report:
     """Check what needs no lever, all at once over one backend, as many rooms do.
 
@@ -172,6 +109,8 @@ async def probe_factory(
         prompt: what each turn asks for.
         unable: as `Probe.unable`.
         opened: called when the backend is open.
+        stuck: called when this can never return, since something of the adapter cannot be
+            cancelled; with why it cannot be checked, empty where the rows have it all.
 
     Raises:
         NotABackend: it cannot be checked; the text says why, and what to do.
@@ -185,12 +124,12 @@ async def probe_factory(
         opened()
         make_probe = partial(bare_probe, backend, budget=budget, prompt=prompt, unable=unable)
         check_claims(make_probe())
-        together = _Together(make_probe, told)
         levers = [one for one in found if any(need in LEVERS for need in one.needs)]
+        # Told before the exit, which may hang: that is of no promise.
+        last = [check_obligation(one, make_probe) for one in levers]
+        together = Together(make_probe, told, lambda: stuck(together.unfit), last)
         await together.check(one for one in found if one not in levers)
         if together.unfit:
             raise NotABackend(f"{name}: {together.unfit}")
-    for one in levers:
-        together.take(check_obligation(one, make_probe))
     order = list(OBLIGATIONS)
     return Report(name, sorted(together.rows, key=lambda row: order.index(row.obligation.name)))

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import IO, Any, NoReturn
 
@@ -43,16 +43,23 @@ def main() -> NoReturn:
     job = Job.from_argument(sys.argv[1])
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
+    end = partial(_end, speaker, printed)
     try:
-        bad = _work(job, speaker)
+        bad = _work(job, speaker, partial(end, os._exit))
     except KeyboardInterrupt:
         sys.exit(130)
+    end(sys.exit, bad)
+
+
+def _end(
+    speaker: Speaker, printed: IO[bytes], leave: Callable[[int], NoReturn], bad: str
+) -> NoReturn:
     if bad:
         speaker.say("bad", text=bad)
     sys.stdout.flush()
     text = os.pread(printed.fileno(), _SHOWN, 0).decode(errors="replace")
     speaker.say("done", threads=_threads(), printed=text)
-    sys.exit(0)
+    leave(0)
 
 
 def _take_output() -> IO[bytes]:
@@ -106,13 +113,16 @@ def _is_at_work(thread: threading.Thread) -> bool:
     return False
 
 
-def _work(job: Job, speaker: Speaker) -> str:
-    """Probe it; return why it cannot be probed, empty where it can."""
+def _work(job: Job, speaker: Speaker, stuck: Callable[[str], object]) -> str:
+    """Probe it; return why it cannot be probed, empty where it can.
+
+    Where something of it can never end, `stuck` is told that in place of a return.
+    """
     try:
         for target in job.targets:
             speaker.say("stage", name="import", of=target)
             for found in as_probes(find(target)):
-                _probe(job, target, found, speaker)
+                _probe(job, target, found, speaker, stuck)
     except (NotABackend, Missing, Unnamed) as error:
         return str(error)
     except KeyboardInterrupt:
@@ -130,14 +140,16 @@ def _describe(error: BaseException) -> str:
     return f"raised {type(error).__name__}: {error}"
 
 
-def _probe(job: Job, target: str, found: Any, speaker: Speaker) -> None:
+def _probe(
+    job: Job, target: str, found: Any, speaker: Speaker, stuck: Callable[[str], object]
+) -> None:
     is_probe = job.probes or (isinstance(found, type) and issubclass(found, Probe))
     speaker.say("stage", name="open", of=target)
     names = [one.name for one in chosen(job.only)]
     told = partial(_say_row, speaker)
     if not is_probe:
         speaker.say("probe", name=target, bare=True, obligations=names)
-        trio.run(partial(_probe_bare, job, found, speaker, told))
+        trio.run(partial(_probe_bare, job, found, speaker, told, stuck))
         return
     if job.given:
         raise Unnamed(f"{', '.join(job.given)} is for a factory: a probe says that by itself")
@@ -169,7 +181,7 @@ async def _open_once(probe: Probe) -> None:
         probe.far_end.cancel_scope.cancel()
 
 
-async def _probe_bare(job: Job, factory: Any, speaker: Speaker, told: Any) -> None:
+async def _probe_bare(job: Job, factory: Any, speaker: Speaker, told: Any, stuck: Any) -> None:
     async with open_private_nursery() as nursery:
         before = set(_tasks())
         nursery.start_soon(_beat, speaker)
@@ -181,6 +193,7 @@ async def _probe_bare(job: Job, factory: Any, speaker: Speaker, told: Any) -> No
             prompt=job.prompt,
             unable=job.unable,
             opened=partial(speaker.say, "stage", name="check", of=job.adapter),
+            stuck=stuck,
         )
         await trio.sleep(_MOMENT)
         left = [f"the task {task.name}" for task in _tasks() if task not in before]

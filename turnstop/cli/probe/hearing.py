@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import attrs
 import trio
 
-from ...testing import OBLIGATIONS, Outcome, Report, Row
+from ...testing import LEVERS, OBLIGATIONS, Outcome, Report, Row
 from .job import read_row
 
 __all__ = ["Audience", "Ears", "Limits", "Probing"]
@@ -33,6 +33,10 @@ class Limits:
     row: float = 60.0
     bare_row: float = 30.0
     beat: float = 10.0
+
+
+def _levers(name: str) -> str:
+    return ", ".join(need for need in OBLIGATIONS[name].needs if need in LEVERS)
 
 
 @attrs.define
@@ -190,14 +194,22 @@ class Ears:
 
     def _give_up(self, seconds: float) -> None:
         """Something under way hangs: a stop that hangs is none."""
-        first, *others = self.waiting
-        text = (
-            f"it hangs, and was ended after {seconds:.0f} s: it blocks the thread of all turns, "
-            "or waits and cannot be cancelled"
-        )
+        played = [name for name in self.waiting if not (self.bare and _levers(name))]
+        first = (played or self.waiting)[0]
+        others = [name for name in self.waiting if name != first]
+        text = f"it hangs, and was ended after {seconds:.0f} s: {self._guess_why()}"
         self._take(Row(OBLIGATIONS[first], Outcome.RED, text, seconds=seconds))
         for name in others:
-            self._take(Row(OBLIGATIONS[name], Outcome.NOT_RUN, "not done: the adapter hangs"))
+            levers = f"takes the lever {_levers(name)}" if self.bare and _levers(name) else ""
+            why = levers or "not done: the adapter hangs"
+            self._take(Row(OBLIGATIONS[name], Outcome.NOT_RUN, why))
+
+    def _guess_why(self) -> str:
+        blocks, waits = "it blocks the thread of all turns", "it waits and cannot be cancelled"
+        if not self.beats:
+            return f"{blocks}, or {waits}"
+        silent = trio.current_time() - self.beat_at
+        return blocks if silent >= self.limits.beat else waits
 
     def note_end(self, fate: str) -> None:
         """It ended before it was done."""
