@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from turnstop.cli.main import main
+from turnstop.cli.main import _COMMANDS, main
 from turnstop.cli.probe import session
 from turnstop.cli.probe.hearing import Limits
 from turnstop.testing import OBLIGATIONS
@@ -249,6 +250,20 @@ BAD = {
     "import exits": ("theirs:x", "sys.exit(3)", "importing theirs ends the interpreter"),
     "import exits hard": ("theirs:x", "os._exit(3)", "importing theirs ends the interpreter"),
     "import needs": ("theirs:x", "import nonesuch_x", "theirs needs nonesuch_x"),
+    "no attribute, but a module": ("theirs:tim", "", "theirs has no tim\n"),
+    "syntax": ("theirs:x", "x = 3\ny = = 4", "(theirs.py, line 3)"),
+    "raises deep": ("theirs:x", "def y():\n    1 / 0\ndef x():\n    y()", "theirs.py:3)"),
+    "raises many": (
+        "theirs:x",
+        "def x():\n    raise ExceptionGroup('many', [OSError('one'), OSError('two')])",
+        "x raised OSError: one and OSError: two",
+    ),
+    "follow is sync": (
+        "theirs:X",
+        "class Y(Turn):\n    def follow(self, emit):\n        return End(How.CANCELLED)\n"
+        "class X(Backend):\n    turn = Y",
+        "`async def follow(self, emit)`",
+    ),
     "call raises": ("theirs:x", "def x():\n    1 / 0", "x raised ZeroDivisionError"),
     "call exits": ("theirs:x", "def x():\n    sys.exit(3)", "ended the interpreter"),
     "call exits hard": ("theirs:x", "def x():\n    os._exit(3)", "exited with status 3"),
@@ -311,7 +326,7 @@ def test_bad_input_is_told_in_one_line(adapter: str, source: str, why: str) -> N
     write(source)
     result = probe(adapter, *BASIC)
     assert result.exit_code == 2, result.output
-    (line,) = [one for one in result.stderr.splitlines() if one.startswith("Error: ")]
+    (line,) = [one for one in result.stderr.splitlines(True) if one.startswith("Error: ")]
     assert why in line
     assert "Traceback" not in result.output
 
@@ -529,13 +544,13 @@ def command() -> Iterator[Callable[..., subprocess.Popen[str]]]:
         """
     )
 
-    def start() -> subprocess.Popen[str]:
+    def start(*args: str) -> subprocess.Popen[str]:
         script = f"import sys; sys.path.append({session._ROOT!r}); import turnstop.cli.main as m"
         # A child takes over a SIGINT that is ignored, as it is for jobs in the background.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             process = subprocess.Popen(
-                [sys.executable, "-c", f"{script}; m.main()", "probe", "theirs:x"],
+                [sys.executable, "-c", f"{script}; m.main()", "probe", "theirs:x", *args],
                 stderr=subprocess.PIPE,
                 text=True,
             )
@@ -575,6 +590,59 @@ def test_an_interrupt_leaves_nothing(
     assert process.returncode == 130
     assert errors == "interrupted\n"
     assert not is_alive("pid")
+
+
+@needs_table
+def test_an_interrupted_run_keeps_the_old_report(
+    command: Callable[..., subprocess.Popen[str]],
+) -> None:
+    Path("report.json").write_text("an old one")
+    before = {*os.listdir()} | {"pid", "__pycache__"}
+    process = command("--json", "report.json")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert Path("report.json").read_text() == "an old one"
+    assert {*os.listdir()} | {"pid", "__pycache__"} == before
+
+
+def test_a_report_takes_the_place_of_the_old_one_with_its_mode() -> None:
+    Path("old.json").write_text("an old one")
+    Path("old.json").chmod(0o640)
+    Path("report.json").symlink_to("old.json")
+    assert probe("stranger:Backend", *BASIC, "--json", "report.json").exit_code == 0
+    assert Path("report.json").is_symlink()
+    assert json.loads(Path("old.json").read_text())["adapters"]
+    assert Path("old.json").stat().st_mode & 0o777 == 0o640
+    assert not [name for name in os.listdir() if name.startswith(".")]
+
+
+def test_an_interrupt_in_the_first_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    write("raise KeyboardInterrupt")
+    monkeypatch.syspath_prepend(os.getcwd())
+    monkeypatch.setitem(_COMMANDS, "probe", "theirs:x")
+    result = probe("stranger:Backend")
+    assert (result.exit_code, result.output) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("redirection", "status", "errors"),
+    [
+        (">/dev/full", 2, "Error: the rows could not be written: No space left on device\n"),
+        (">&-", 1, ""),
+        ("| true", 1, ""),
+    ],
+)
+def test_nobody_hears_it(redirection: str, status: int, errors: str) -> None:
+    if redirection == ">/dev/full" and not os.path.exists("/dev/full"):
+        pytest.skip("there is no /dev/full")
+    script = f"import sys; sys.path.append({session._ROOT!r}); import turnstop.cli.main as m"
+    words = [sys.executable, "-c", f"{script}; m.main()", "probe", "stranger:Deaf", *BASIC]
+    line = f"({shlex.join(words)}; echo $? >status) {redirection}"
+    if redirection != "| true":
+        line = f"{shlex.join(words)} {redirection}; echo $? >status"
+    done = subprocess.run(["sh", "-c", line], stderr=subprocess.PIPE, text=True, timeout=60)
+    assert int(Path("status").read_text()) == status
+    assert done.stderr == errors
 
 
 @needs_table

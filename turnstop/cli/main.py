@@ -12,7 +12,18 @@ _COMMANDS = {
 }
 
 
+INTERRUPTED = 130
+
+
 class _Lazy(click.Group):
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            found: object = super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(INTERRUPTED)
+        return found
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_COMMANDS)
 

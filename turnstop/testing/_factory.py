@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from ..abc import Backend
 
-__all__ = ["NotABackend", "name_of", "open_made"]
+__all__ = ["NotABackend", "describe", "name_of", "open_made"]
 
 
 class NotABackend(Exception):
@@ -19,6 +20,21 @@ class NotABackend(Exception):
 def name_of(factory: Any) -> str:
     """What it is called in reports: `open_mine`, `Mine`."""
     return getattr(factory, "__qualname__", "") or type(factory).__qualname__
+
+
+def describe(error: BaseException) -> str:
+    """What was raised, all of it where it is a group, and where: in one line."""
+    if isinstance(error, BaseExceptionGroup):
+        return " and ".join(describe(one) for one in error.exceptions)
+    return f"{type(error).__name__}: {error}{_place(error)}"
+
+
+def _place(error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        return ""  # its text says where
+    frames = traceback.extract_tb(error.__traceback__)
+    found = [one for one in frames if not one.filename.startswith("<")]
+    return f" ({found[-1].filename}:{found[-1].lineno})" if found else ""
 
 
 @asynccontextmanager
@@ -41,8 +57,7 @@ async def open_made(factory: Any) -> AsyncGenerator[Backend[Any], None]:
         except NotABackend:
             raise
         except Exception as error:
-            text = f"{name_of(factory)} raised {type(error).__name__}: {error}"
-            raise NotABackend(text) from error
+            raise NotABackend(f"{name_of(factory)} raised {describe(error)}") from error
         if not callable(getattr(made, "start", None)):
             raise NotABackend(
                 f"{name_of(factory)} gives {_show(made)}, which has no start: a backend has "

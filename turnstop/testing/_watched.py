@@ -12,7 +12,7 @@ import trio
 
 from .._errors import BackendLost
 from ..abc import Emit, End, How, Proof, RemoteTurn, Request
-from ._factory import NotABackend
+from ._factory import NotABackend, describe
 from ._probe import Work
 
 __all__ = ["WatchedBackend"]
@@ -48,7 +48,7 @@ class WatchedBackend:
         except Exception as error:
             if first:
                 told = isinstance(error, NotABackend)
-                self._note_unfit(str(error) if told else f"start raised {_describe(error)}")
+                self._note_unfit(str(error) if told else f"start raised {describe(error)}")
             raise
         work.began_at = trio.current_time()
         session = remote.session
@@ -78,10 +78,6 @@ def _not_async(name: str, argument: str) -> NotABackend:
     return NotABackend(text)
 
 
-def _describe(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
 @attrs.define(eq=False)
 class _WatchedTurn:
     _remote: Any
@@ -101,7 +97,7 @@ class _WatchedTurn:
         try:
             end: End = await following
         except Exception as error:
-            self._note_early(f"follow raised {_describe(error)}")
+            self._note_early(f"follow raised {describe(error)}")
             self._broken = True
             if self._killed or (isinstance(error, BackendLost) and error.gone):
                 self._note_end()

@@ -101,9 +101,8 @@ def bench(
     with writing("the table"):
         _show(results, sys.stderr if json_name == "-" else sys.stdout)
     if json_file is not None:
-        with writing("--json"), json_file:
-            json_file.write(json.dumps(results.to_json(), indent=1) + "\n")
-            json_file.flush()
+        with writing("--json"), json_file as file:
+            file.write(json.dumps(results.to_json(), indent=1) + "\n")
     if plot_file is not None:
         with writing("--plot"):
             plot(results.series, plot_file)

@@ -22,7 +22,7 @@ import trio
 from ... import StopBudget
 from ..._unwrap import open_private_nursery
 from ...testing import Probe, Row, probe_backend
-from ...testing._factory import NotABackend
+from ...testing._factory import NotABackend, describe
 from ...testing._loading import Missing, as_probes
 from ...testing._run import chosen
 from ...testing.bare import probe_factory
@@ -137,7 +137,7 @@ def _describe(error: BaseException) -> str:
         error = error.exceptions[0]
     if isinstance(error, SystemExit):
         return f"ended the interpreter (sys.exit({error.code!r}))"
-    return f"raised {type(error).__name__}: {error}"
+    return f"raised {describe(error)}"
 
 
 def _probe(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import IO
+from typing import IO, TextIO
 
 import click
 import trio
@@ -18,6 +19,7 @@ from ...testing import ABILITIES, OBLIGATIONS
 from ...testing._loading import Missing
 from ...testing.bare import BARE_BUDGET
 from ...testing.inventory import NoRemoteWork, check_needs, read_inventory
+from ..main import INTERRUPTED
 from ..output import opened, writing
 from .hearing import Probing
 from .job import Job
@@ -27,7 +29,6 @@ from .show import Printer, list_obligations
 
 RED = 1
 BAD_INPUT = 2
-INTERRUPTED = 130
 
 
 class BadInput(click.ClickException):
@@ -94,7 +95,8 @@ def probe(
     it must not; 130 when interrupted.
     """
     if listing:
-        list_obligations(sys.stdout)
+        with writing("the list"):
+            list_obligations(sys.stdout)
         return
     if not adapters:
         _check_file(json_name)
@@ -114,10 +116,11 @@ def probe(
     )
     jobs = [_job(like, adapter, real) for adapter in dict.fromkeys(adapters)]
     json_file = None if json_name is None else opened(json_name)
-    probings = _run(jobs, Printer(sys.stderr if json_name == "-" else sys.stdout, verbose))
+    rows_to = _or_nowhere(sys.stderr if json_name == "-" else sys.stdout)
+    probings = _run(jobs, Printer(rows_to, verbose))
     if json_file is not None:
-        with writing("--json"), json_file:
-            _write(probings, json_file)
+        with writing("--json"), json_file as file:
+            _write(probings, file)
     sys.exit(_status(probings))
 
 
@@ -190,6 +193,11 @@ def _registered(name: str, real: bool) -> tuple[tuple[str, ...], bool]:
     return (shown.real if real else shown.probes), True
 
 
+def _or_nowhere(file: TextIO | None) -> TextIO:
+    """Python gives none where the descriptor was closed."""
+    return file or click.get_current_context().with_resource(open(os.devnull, "w"))
+
+
 def _run(jobs: Sequence[Job], printer: Printer) -> list[Probing]:
     probings = []
     try:
@@ -224,7 +232,6 @@ def _write(probings: Sequence[Probing], file: IO[str]) -> None:
 
     told = {"versions": own_versions(), "adapters": [one.to_json() for one in probings]}
     file.write(json.dumps(told, indent=1) + "\n")
-    file.flush()
 
 
 def _status(probings: Sequence[Probing]) -> int:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
-import traceback
 from types import ModuleType
 from typing import Any
 
+from ...testing._factory import describe
 from ...testing._loading import Missing, import_module
 
 __all__ = ["Unnamed", "find", "near"]
@@ -30,9 +30,13 @@ def find(target: str) -> Any:
         try:
             found = getattr(found, part)
         except AttributeError:
-            there = [one for one in vars(module) if not one.startswith("_")]
+            there = [one for one in vars(module) if _may_be_meant(module, one)]
             raise Unnamed(f"{name} has no {attribute}{near(attribute, there)}") from None
     return found
+
+
+def _may_be_meant(module: ModuleType, name: str) -> bool:
+    return not name.startswith("_") and not isinstance(getattr(module, name), ModuleType)
 
 
 def near(wanted: str, known: list[str]) -> str:
@@ -62,6 +66,4 @@ def _import(name: str) -> ModuleType:
 
 
 def _say(name: str, error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"importing {name} raises {type(error).__name__}: {error}{where}"
+    return f"importing {name} raises {describe(error)}"

@@ -11,6 +11,7 @@ import attrs
 import click
 
 from ...testing import OBLIGATIONS, Obligation, Outcome, Report, Row
+from ..output import writing
 from .hearing import Probing
 
 __all__ = ["Printer", "list_obligations"]
@@ -85,7 +86,8 @@ class Printer:
         return f"\n{_INDENT}".join(textwrap.wrap(text, width) or [""])
 
     def _say(self, text: str) -> None:
-        click.echo(text, file=self.file)
+        with writing("the rows", self.file):
+            click.echo(text, file=self.file)
 
 
 def _sum(report: Report) -> str:
