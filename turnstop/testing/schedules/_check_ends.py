@@ -127,7 +127,7 @@ def check_death(v: Seen) -> Found:
 
 def check_started(v: Seen) -> Found:
     """Who has entered is worked for, also after the far end was lost, if it comes back."""
-    patience = 1.0 if v.undisturbed else AGAIN
+    patience = 5 * v.prompt if v.undisturbed else AGAIN
     waited = min(v.asked_at, v.p.stopped_at, v.p.body_left_at, v.s.settled_at) - v.p.entered_at
     known = has_lever(v.world.probe, "finish") and v.able("restart")
     if v.p.entered_at < NEVER and known and not v.works and waited > patience:

@@ -89,7 +89,13 @@ def check_words(v: Seen) -> Found:
 
 def check_asks(v: Seen) -> Found:
     """A question that was read is answered by a stop, unless the work is over at once."""
-    if v.w is None or not v.undisturbed or not v.s.gone or v.asked_at == NEVER:
+    if v.w is None or not v.undisturbed:
+        return
+    consents = {(*ask.choices, "yes")[0] for ask in v.p.asks} - {*v.p.given}
+    for consent in consents:
+        if any(v.world.probe.carries(told, consent) for told in v.w.replies):
+            yield "asks", f"nobody has answered {consent!r}, and {v.w.replies} was told"
+    if not v.s.gone or v.asked_at == NEVER:
         return
     if v.world.outlives(v.w, v.asked_at) and len(v.w.replies) < len(v.p.asks):
         yield "asks", f"{len(v.p.asks)} questions were read, {len(v.w.replies)} answered"

@@ -11,23 +11,14 @@ import trio
 from ..._errors import RoomsClosed
 from .._probe import Work, has_lever
 from ._crash import told
+from ._later import look_for_answer, look_for_word
 from ._people import come, take_turn
 from ._person import NEVER, Person
-from ._schedule import Schedule, Step
+from ._schedule import OF_ALL, SYNC, Schedule, Step
 from ._world import World
 
 __all__ = ["Conductor"]
 
-SYNC = (
-    "hold_starts",
-    "release_starts",
-    "refuse_starts",
-    "hold_cancels",
-    "refuse_cancels",
-    "ignore_cancels",
-    "hold_acknowledgements",
-)
-OF_ALL = ("die", "cut", "babble")
 OF_THE_ANSWERED = ("say", "ask", "leave", "say_end_again")
 
 
@@ -126,21 +117,15 @@ class Conductor:
             return
         work, state = world.work_of(person), person.turn.state
         waits = state == "live" and work is not None and work.runs and world.disturbed_at == NEVER
-        taken = person.turn.answer(person.asks[-1], "yes")
+        reply = (*person.asks[-1].choices, "yes", "no")[len(person.asks) % 2]
+        taken = person.turn.answer(person.asks[-1], reply)
         world.say(step.who, f"answers, which is {'taken' if taken else 'too late'}")
         if waits and not taken and len(person.asks) > person.answers:
             world.blame("asks", step.who, "nobody waits for the answer to its question")
         person.answers += taken
         if taken and work is not None:
-            world.aside.start_soon(self._look_for_answer, person, work)
-
-    async def _look_for_answer(self, person: Person, work: Work) -> None:
-        began = trio.current_time()
-        await trio.sleep(self.world.prompt)
-        if self.world.disturbed_at < NEVER or not self.world.outlives(work, began):
-            return
-        if len(work.replies) < person.answers:
-            self.world.blame("asks", person.name, "an answer was taken, and has not arrived")
+            person.given.append(reply)
+            world.aside.start_soon(look_for_answer, world, person, work, reply)
 
     def _do_close(self, step: Step) -> None:
         if self.world.closing == NEVER:
@@ -214,9 +199,11 @@ class Conductor:
         began = trio.current_time()
         await self._bounded(f"{step.what} of {step.who}", functools.partial(lever, work))
         if step.what == "leave" and person.turn.settlement is None:
-            person.left_behind |= self.world.alive() - before
+            self._note_left(person, work, self.world.alive() - before)
         elif step.what in ("finish", "fail"):
             self._note_ordered(person, work, step.what, told, began)
+        elif step.what == "say":
+            self.world.aside.start_soon(look_for_word, self.world, person, person.said)
 
     def _fits(self, what: str, work: Work) -> bool:
         # What the answer to its start names is not known before; that it is over may be.
@@ -227,6 +214,14 @@ class Conductor:
         # An end that was told to nobody cannot be told again.
         told = self.world.disturbed_at == NEVER
         return told and work.began_at is not None and work.ended_at is not None
+
+    def _note_left(self, person: Person, work: Work, new: set[str]) -> None:
+        person.left_behind |= new
+        goes_on = work.runs and person.turn.state == "live" and self.world.disturbed_at == NEVER
+        if goes_on and not new:
+            what = f"leave of {person.name}"
+            text = f"after the probe's lever {what} nothing is alive under a name of its own"
+            self.world.blame("lever", what, text)
 
     def _note_ordered(
         self, person: Person, work: Work, what: str, told: bool, began: float

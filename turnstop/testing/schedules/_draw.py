@@ -10,7 +10,7 @@ import attrs
 
 from ..._budget import StopBudget
 from .._probe import LEVERS, Probe, has_lever
-from ._schedule import BODIES, CLOSINGS, Schedule, Step
+from ._schedule import BODIES, CLOSINGS, OF_ALL, Schedule, Step
 
 __all__ = ["draw"]
 
@@ -37,7 +37,6 @@ OF_A_CANCEL = (
     "hold_acknowledgements",
     "end_late",
 )
-OF_ALL = ("die", "cut", "babble")
 BY_PEOPLE = {
     "enter": 16,
     "stop": 6,
@@ -140,20 +139,48 @@ class _Drawing:
         if cancels and r.random() < 0.5:
             lever = r.choice(cancels)
             yield [Step(0.0, lever, lasts=self.moment(2.0) if lever == "end_late" else 0.0)]
+        if cancels and r.random() < 0.3:
+            yield self.scene(r.choice(cancels))
         everything = [name for name in OF_ALL if name in self.levers]
         if everything and r.random() < 0.15:
             yield [Step(self.moment(), r.choice(everything))]
 
+    def scene(self, lever: str) -> list[Step]:
+        """What takes several steps in their order, and chance seldom brings together."""
+        r, some = self.r, 0.05 * self.scale
+        first, second = self.reader(ROOMS[0], 0.0), self.reader(r.choice(ROOMS), some)
+        stop = Step(some, "stop", first.who)
+        steps = [Step(0.0, lever, lasts=self.scale if lever == "end_late" else 0.0), first]
+        dice = r.random()
+        if dice < 0.4:  # A question that is open, or answered.
+            then = r.choice(("answer", "stop"))
+            steps += [Step(some, "ask", first.who), Step(some, then, first.who)]
+        elif dice < 0.7:  # Somebody comes while another is stopped, and is to hear something.
+            steps += [stop, second, Step(some, "say", second.who)]
+        else:  # Both have begun something that outlives them.
+            steps += [second, Step(some, "leave", first.who), Step(0.0, "leave", second.who)]
+            steps += [Step(0.0, "say", second.who), attrs.evolve(stop, wait=self.moment())]
+        return steps
+
+    def reader(self, room: str, wait: float) -> Step:
+        """Somebody who stays and reads."""
+        step = self.enter()
+        return attrs.evolve(step, wait=wait, room=room, how="read", lasts=0.0, timeout=math.inf)
+
     def held(self) -> Iterator[list[Step]]:
-        """Starts that are answered late, mostly of a turn that is stopped meanwhile."""
+        """Starts that are answered late, mostly of a turn that is stopped meanwhile, or never."""
         hold = Step(self.moment(), "hold_starts")
         release = Step(self.moment(2.0), "release_starts")
         dice = self.r.random()
-        if dice < 0.8:
+        if dice < 0.85:
             enter = self.enter()
             stop = Step(self.moment(), self.r.choice(("stop", "cancel")), enter.who)
             say = Step(self.moment(), "say", enter.who)
-            yield [hold, enter, stop, release] if dice < 0.6 else [hold, enter, release, say]
+            lost = Step(self.moment(), self.r.choice(OF_ALL))
+            if dice < 0.5:
+                yield [hold, enter, stop, release]
+            else:
+                yield [hold, enter, release, say] if dice < 0.7 else [hold, enter, lost]
         else:
             yield [hold]
             yield [release]

@@ -55,6 +55,7 @@ class Person:
         shut_out: the rooms were closed to it.
         asks: the questions that were read.
         answers: how many of them were answered.
+        given: what they were answered.
         left_behind: what its work has left before the settlement.
         alive_then: what of it was alive at the settlement.
         read_until: when its reader in another task came to the end.
@@ -82,6 +83,7 @@ class Person:
     to_end: bool = False
     asks: list[Ask] = attrs.field(factory=list)
     answers: int = 0
+    given: list[str] = attrs.field(factory=list)
     ordered: dict[str, float] = attrs.field(factory=dict)
     left_behind: set[str] = attrs.field(factory=set)
     alive_then: set[str] = attrs.field(factory=set)

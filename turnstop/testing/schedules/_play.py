@@ -186,6 +186,7 @@ async def _open_rooms(world: World) -> AsyncGenerator[None, None]:
         world.say(person.name, f"is settled: {settlement.ending.value}")
         if person.left_behind:
             person.alive_then = person.left_behind & world.alive()
+        world.look_for_swept(person)
 
     probe = world.probe
     try:

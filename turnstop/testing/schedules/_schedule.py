@@ -8,7 +8,7 @@ import attrs
 
 from .._probe import LEVERS
 
-__all__ = ["BODIES", "CLOSINGS", "Schedule", "Step"]
+__all__ = ["BODIES", "CLOSINGS", "OF_ALL", "SYNC", "Schedule", "Step"]
 
 
 @attrs.frozen(repr=False)
@@ -71,6 +71,18 @@ CLOSINGS = {
 }
 """How the rooms come to their end."""
 
+
+SYNC = (
+    "hold_starts",
+    "release_starts",
+    "refuse_starts",
+    "hold_cancels",
+    "refuse_cancels",
+    "ignore_cancels",
+    "hold_acknowledgements",
+)
+OF_ALL = ("die", "cut", "babble")
+"""Levers that are set; and those of the far end as a whole."""
 
 ACTS = ("enter", "stop", "stop_room", "stop_all", "cancel", "answer", "retire", "close")
 KNOWN = {"enter": BODIES, "close": CLOSINGS}

@@ -182,6 +182,15 @@ class World:
         if len(work.replies) < asks:
             self.blame("asks", person.name, f"its stop left {asks} questions open")
 
+    def look_for_swept(self, person: Person) -> None:
+        """The settlement of one turn is not the end of what another, that goes on, has begun."""
+        for other in self.people.values():
+            goes_on = other is not person and other.turn.state == "live"
+            if goes_on and other.left_behind and self.disturbed_at == NEVER:
+                swept = sorted(other.left_behind - self.alive())
+                if swept:
+                    self.blame("leftovers", other.name, f"{swept} went with {person.name}")
+
     def reachable(self, room: str | None) -> list[Person]:
         """Whom a stop of a room, or of all, must reach."""
         return [
