@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from turnstop.testing.golden import Wire, WireFrame, differences, read_wire
-from turnstop.testing.recording.codex.rules import RULES, codex_names
+from turnstop.testing.recording.codex.rules import RULES, codex_names, rules_for
 from turnstop.testing.recording.codex.scenes import SCENES
 
 try:
@@ -39,7 +39,7 @@ async def test_it_is_the_version_that_was_recorded() -> None:
 @pytest.mark.parametrize("name", SCENES)
 async def test_it_speaks_as_it_was_recorded(name: str, tmp_path: Path) -> None:
     found = await record(SCENES[name], tmp_path)
-    assert differences(read(name).frames, found, RULES, codex_names) == []
+    assert differences(read(name).frames, found, rules_for(name), codex_names) == []
 
 
 async def test_a_recording_of_something_else_is_told(tmp_path: Path) -> None:

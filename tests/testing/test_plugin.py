@@ -105,3 +105,30 @@ def test_it_is_light_where_it_is_installed(
     blocked = ("-p", "no:trio", "-p", "no:cacheprovider", "-p", "no:hypothesispytest")
     result = pytester.runpytest_subprocess(*blocked, *again)
     result.assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("test", "why"),
+    [
+        ("@mark([LocalProbe])\ndef test_it(obligation): pass", "nothing was checked"),
+        ("@mark([])\ndef test_it(obligation): obligation()", "takes ?probe, ...?"),
+        ("@mark([LocalProbe])\ndef test_it(): pass", "takes no obligation"),
+        ("@mark([LocalProbe], only=1)\ndef test_it(obligation): obligation()", "nothing else"),
+        ("@mark([object])\ndef test_it(obligation): obligation()", "is no probe"),
+    ],
+)
+def test_what_checks_nothing_is_no_pass(pytester: pytest.Pytester, test: str, why: str) -> None:
+    pytester.makepyfile(f"{HEAD}\nmark = pytest.mark.turnstop_probe\n\n{test}\n")
+    result = pytester.runpytest_inprocess("-p", PLUGIN, "-k", "stop_ends_the_work or test_it")
+    assert result.ret != 0
+    result.stdout.fnmatch_lines([f"*{why}*"])
+
+
+def test_probes_of_one_name_are_told_apart(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        f"{HEAD}\nclass Two(LocalProbe):\n    pass\n\n"
+        "@pytest.mark.turnstop_probe([LocalProbe, Two])\n"
+        "def test_it(obligation):\n    obligation()\n"
+    )
+    result = pytester.runpytest_inprocess("-p", PLUGIN, "-v", "-k", "stop_ends_the_work")
+    result.stdout.fnmatch_lines(["*local(*Two)-stop_ends_the_work*PASSED*"])

@@ -16,6 +16,7 @@ from ._run import ObligationsBroken, check_backend, check_obligation, probe_back
 from ._stage import Actor, Broken, Stage
 from .bare import NotABackend, bare_probe, probe_factory
 from .clock import Stalled, run_in_virtual_time
+from .inventory import NoRemoteWork
 
 __all__ = [
     "ABILITIES",
@@ -23,6 +24,7 @@ __all__ = [
     "OBLIGATIONS",
     "Actor",
     "Broken",
+    "NoRemoteWork",
     "NotABackend",
     "Obligation",
     "ObligationsBroken",

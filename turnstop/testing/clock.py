@@ -6,7 +6,7 @@ import ctypes
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, cast
+from typing import Any, TypeVar, TypeVarTuple, cast
 
 import attrs
 import trio
@@ -14,10 +14,6 @@ from trio.lowlevel import Task
 
 from ._tree import all_tasks, describe
 from ._watchdog import watchdog
-
-# It imports all of pytest, for which who checks in real time need not wait.
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Stalled", "run_in_real_time", "run_in_virtual_time"]
 
@@ -77,6 +73,7 @@ def run_in_virtual_time(
     """
     if not (0 <= start < math.inf and within > 0):
         raise ValueError(f"start={start} must be finite and >= 0, within={within} more than 0")
+    # It imports all of pytest, for which who checks in real time need not wait.
     from trio.testing import MockClock
 
     clock = MockClock(autojump_threshold=0)

@@ -45,19 +45,35 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make one test of each obligation and probe, or one that is skipped where it is missing."""
     marks = list(metafunc.definition.iter_markers(MARKER))
-    if "obligation" in metafunc.fixturenames and marks:
-        probes = [probe for mark in marks for probe in _flat(mark.args)]
-        parameters = [parameter for probe in probes for parameter in _parameters(probe)]
-        metafunc.parametrize("obligation", parameters, indirect=True)
+    if not marks:
+        return
+    probes = [probe for mark in marks for probe in _flat(mark.args)]
+    if "obligation" not in metafunc.fixturenames:
+        raise pytest.UsageError(
+            f"{metafunc.definition.name} takes no obligation: nothing is checked"
+        )
+    if not probes or any(mark.kwargs for mark in marks):
+        raise pytest.UsageError(f"@pytest.mark.{MARKER} takes [probe, ...], and nothing else")
+    parameters = [parameter for probe in probes for parameter in _parameters(probe, probes)]
+    metafunc.parametrize("obligation", parameters, indirect=True)
 
 
 @pytest.fixture
-def obligation(request: pytest.FixtureRequest) -> Callable[[], object]:
+def obligation(request: pytest.FixtureRequest) -> Iterator[Callable[[], object]]:
     """One obligation of one probe: call it to check it."""
     if not hasattr(request, "param"):
         raise pytest.UsageError(f"obligation takes @pytest.mark.{MARKER}([probe, ...])")
-    check: Callable[[], object] = request.param
-    return check
+    check: Check = request.param
+    called: list[bool] = []
+
+    def checked() -> Row:
+        __tracebackhide__ = True
+        called.append(True)
+        return check()
+
+    yield checked
+    if not called:
+        pytest.fail("nothing was checked: call obligation()")
 
 
 def _flat(probes: Sequence[Any]) -> Iterator[MakeProbe | str]:
@@ -90,7 +106,7 @@ class Check:
         return row
 
 
-def _parameters(probe: MakeProbe | str) -> Iterator[Any]:
+def _parameters(probe: MakeProbe | str, probes: Sequence[object]) -> Iterator[Any]:
     if isinstance(probe, str):
         try:
             found = load_probes(probe)
@@ -102,6 +118,8 @@ def _parameters(probe: MakeProbe | str) -> Iterator[Any]:
         found = [probe]
     for make_probe in found:
         name = _name(make_probe)
+        if sum(_name(one) == name for one in probes if callable(one)) > 1:
+            name += f"({name_of(make_probe)})"
         for one in OBLIGATIONS.values():
             yield pytest.param(Check(one, make_probe), id=f"{name}-{one.name}")
 

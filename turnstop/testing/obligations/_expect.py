@@ -23,7 +23,7 @@ def expect_stopped(stage: Stage, actor: Actor, work: Work) -> None:
     """A far end that obeys has ended the work for being told, and no force was needed."""
     settlement = actor.settlement
     took = settlement.settled_at - (settlement.asked_at or 0.0)
-    since = f"{took:.3f} s after the stop"
+    since = f"{took:.3f} s after the stop; it had {stage.probe.budget.cancel_within:g} s to end"
     stage.expect(settlement.gone, f"the work did not end: it is {settlement.ending.value} {since}")
     stage.expect(
         settlement.ending is not Ending.KILLED,
@@ -48,4 +48,16 @@ def expect_waited(stage: Stage, actor: Actor, work: Work) -> None:
     stage.expect(
         not settlement.gone or stage.not_before(actor.left_at, work.ended_at),
         "the block was left while the work went on",
+    )
+
+
+async def expect_held(stage: Stage, actor: Actor, work: Work) -> None:
+    """The far end has heard the cancel and goes on: without that, nothing is seen.
+
+    **Cancellation:** changes nothing.
+    """
+    await stage.until(lambda: work.told_at or actor.turn.settlement, "the far end is told")
+    await stage.quiet()
+    stage.expect(
+        work.runs or not work.told_at, "the lever did nothing: the far end has ended the work"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable, Callable
 
 import trio
 
@@ -90,12 +91,22 @@ async def death_is_noticed(stage: Stage) -> None:
 @obligation("die", "hold_cancels")
 async def death_ends_a_stop(stage: Stage) -> None:
     """When the far end dies while it is told to stop, the stop is settled in its bound."""
+    await _break_a_stop(stage, stage.probe.die)
+
+
+@obligation("babble", "hold_cancels")
+async def garbage_ends_no_stop(stage: Stage) -> None:
+    """When the far end talks garbage while it is told to stop, the stop is settled in its bound."""
+    await _break_a_stop(stage, stage.probe.babble)
+
+
+async def _break_a_stop(stage: Stage, break_it: Callable[[], Awaitable[None]]) -> None:
     async with stage.open():
         actor, work = await stage.begin()
         stage.probe.hold_cancels()
         actor.turn.stop()
         await stage.until(lambda: work.told_at, "the far end is told")
-        await stage.probe.die()
+        await break_it()
         settlement = await stage.left(actor)
         took = settlement.settled_at - (settlement.asked_at or 0.0)
         stage.expect(actor.error is None, f"a stopped turn raised {actor.error!r}")

@@ -6,7 +6,7 @@ import trio
 
 from .._obligation import obligation
 from .._stage import Stage
-from ._expect import expect_no_lie
+from ._expect import expect_held, expect_no_lie
 
 
 @obligation()
@@ -75,6 +75,7 @@ async def force_stays_with_its_turn(stage: Stage) -> None:
         actor, work = await stage.begin()
         stage.probe.hold_cancels()
         actor.turn.stop()
+        await expect_held(stage, actor, work)
         await stage.left(actor)
         await stage.quiet()
         expect_no_lie(stage, actor, work)
@@ -82,3 +83,16 @@ async def force_stays_with_its_turn(stage: Stage) -> None:
         stage.expect(
             its.runs and other.turn.settlement is None, "the neighbour's work did not go on"
         )
+
+
+@obligation("hold_starts")
+async def starts_do_not_wait_for_each_other(stage: Stage) -> None:
+    """While the far end has not answered one room's start, the others are sent at once."""
+    async with stage.open():
+        stage.probe.hold_starts()
+        await stage.asked(stage.enter("kitchen", "first"))
+        entering = trio.current_time()
+        other = await stage.asked(stage.enter("garden", "second"))
+        waited = other.asked_at - entering
+        stage.expect(waited <= stage.moment / 2, f"another room's start waited for {waited:.3f} s")
+        stage.probe.release_starts()

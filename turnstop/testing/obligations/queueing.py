@@ -31,9 +31,8 @@ async def stop_in_the_queue_sends_nothing(stage: Stage) -> None:
             not (work.told_at or first.turn.settlement), "the turn before them was stopped as well"
         )
         first.turn.stop()
-        await stage.left(first)
-        await stage.left(stopped)
-        await stage.left(cancelled)
+        for actor in (first, stopped, cancelled):
+            await stage.left(actor)
         await stage.quiet()
         for actor in (stopped, cancelled):
             stage.expect(

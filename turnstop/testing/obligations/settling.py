@@ -7,7 +7,7 @@ import trio
 from ..._ending import Ending
 from .._obligation import obligation
 from .._stage import Actor, Stage
-from ._expect import expect_no_lie, expect_stopped, expect_waited
+from ._expect import expect_held, expect_no_lie, expect_stopped, expect_waited
 
 
 @obligation("end_late", "end_seen")
@@ -38,6 +38,7 @@ async def acknowledgement_is_no_end(stage: Stage) -> None:
         actor, work = await stage.begin()
         stage.probe.ignore_cancels()
         actor.turn.stop()
+        await expect_held(stage, actor, work)
         settlement = await stage.left(actor)
         expect_no_lie(stage, actor, work)
         if not work.runs:
@@ -55,6 +56,7 @@ async def hung_cancel_is_bounded(stage: Stage) -> None:
         actor, work = await stage.begin()
         stage.probe.hold_cancels()
         actor.turn.stop()
+        await expect_held(stage, actor, work)
         settlement = await stage.left(actor)
         expect_no_lie(stage, actor, work)
         took = settlement.settled_at - (settlement.asked_at or 0.0)
@@ -79,6 +81,7 @@ async def refused_cancel_is_reported(stage: Stage) -> None:
         actor, work = await stage.begin()
         stage.probe.refuse_cancels()
         actor.turn.stop()
+        await expect_held(stage, actor, work)
         settlement = await stage.left(actor)
         expect_no_lie(stage, actor, work)
         stage.expect(settlement.errors, "the far end refused the stop, and nobody is told")
@@ -186,6 +189,7 @@ async def unconfirmed_is_final(stage: Stage) -> None:
         actor, work = await stage.begin()
         stage.probe.hold_cancels()
         actor.turn.stop()
+        await expect_held(stage, actor, work)
         settlement = await stage.left(actor)
         expect_no_lie(stage, actor, work)
         stage.expect(
@@ -214,6 +218,7 @@ async def fresh_session_after_unconfirmed(stage: Stage) -> None:
         actor, work = await stage.begin()
         stage.probe.hold_cancels()
         actor.turn.stop()
+        await expect_held(stage, actor, work)
         await stage.left(actor)
         expect_no_lie(stage, actor, work)
         _, later = await stage.begin(text="second")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import attrs
+
 from ..._differences import Rule, jsonrpc_names
 from ..._wire import WireFrame
 
-__all__ = ["RULES", "codex_names"]
+__all__ = ["RULES", "codex_names", "rules_for"]
 
 _TURN = ("params.threadId", "params.turnId")
 _NEW_TURN = ("params.threadId", "params.turn.id")
@@ -89,6 +91,14 @@ RULES: dict[str, Rule] = {
     f"<- {_TERMINATE} = result": Rule(values=("result.terminated",)),
 }
 """By direction and name; see `codex_names`."""
+
+
+def rules_for(scene: str) -> dict[str, Rule]:
+    """The rules of one scene. A stop at the start may come too early for codex, or just in time."""
+    early = "<- turn/interrupt = error"
+    if scene != "stop_while_starting":
+        return RULES
+    return {**RULES, early: attrs.evolve(RULES[early], optional=True)}
 
 
 def codex_names(frames: Sequence[WireFrame]) -> list[str]:
