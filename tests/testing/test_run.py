@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any
@@ -138,3 +138,26 @@ def test_who_hangs_twice_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     report = probe_backend(Hanging, only=only)
     assert [row.outcome for row in report.rows] == [Outcome.RED] * 2 + [Outcome.NOT_RUN] * 2
     assert "2 promises were not over after 0.1 s each" in report.rows[2].text
+
+
+def _claims(**changes: Any) -> Callable[[], Probe]:
+    return lambda: type("Mine", (LocalProbe,), changes)()
+
+
+@pytest.mark.parametrize(
+    ("probe", "why"),
+    [
+        (Stubborn, "is no probe: see Probe"),
+        (_claims(clock="sundial"), 'not "virtual" or "real"'),
+        (_claims(unable=["session"]), "no mapping"),
+        (_claims(unable={"session": " "}), "no reason"),
+        (_claims(unable={"sesion": "x"}), "neither a lever nor an ability"),
+        (_claims(unable={"finish": "x"}), "has one"),
+        (_claims(unable={}, hold_starts=lambda self: None), "release_starts has to send"),
+    ],
+)
+def test_a_probe_that_makes_no_sense_is_told(probe: Callable[[], Any], why: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=why):
+        check_backend(probe)
+    with pytest.raises(ValueError, match="no obligation x"):
+        check_backend(LocalProbe, only="x")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import trio
@@ -94,7 +94,7 @@ def chosen(only: Iterable[str] = ()) -> Iterator[Obligation]:
     Raises:
         ValueError: there is no such obligation.
     """
-    names = list(only) or list(OBLIGATIONS)
+    names = [only] if isinstance(only, str) else list(only) or list(OBLIGATIONS)
     for name in names:
         if name not in OBLIGATIONS:
             raise ValueError(f"there is no obligation {name}; there are {', '.join(OBLIGATIONS)}")
@@ -105,8 +105,19 @@ def check_claims(probe: Probe) -> None:
     """See that what a probe says of itself makes sense.
 
     Raises:
+        TypeError: it is no probe.
         ValueError: it excuses what nobody needs, gives no reason, or has the lever after all.
     """
+    if not isinstance(probe, Probe):
+        raise TypeError(
+            f"{probe!r} is no probe: see Probe, and bare_probe for a backend without one"
+        )
+    if probe.clock not in ("virtual", "real"):
+        raise ValueError(f'{probe.name}: its clock is {probe.clock!r}, and not "virtual" or "real"')
+    if not isinstance(probe.unable, Mapping):
+        raise TypeError(f"{probe.name}: unable is {probe.unable!r}, and no mapping to reasons")
+    if has_lever(probe, "hold_starts") and type(probe).release_starts is Probe.release_starts:
+        raise ValueError(f"{probe.name}: what hold_starts keeps back, release_starts has to send")
     for name, reason in probe.unable.items():
         if name not in LEVERS and name not in ABILITIES:
             raise ValueError(f"{probe.name}: unable to {name}: neither a lever nor an ability")
