@@ -9,7 +9,7 @@ import attrs
 import outcome
 import trio
 
-from ...._errors import BackendLost
+from ...._errors import BackendError, BackendLost
 from ...._unwrap import open_private_nursery
 from ....abc import Emit, End, How, Proof
 from .._saboteur import in_adapter
@@ -160,6 +160,17 @@ class LossIsCompletion(Turn):
         try:
             return await super().listen(emit)
         except BackendLost:
+            return End(How.COMPLETED)
+
+
+@in_adapter("garbage_ends_no_stop")
+class GarbageIsCompletion(Turn):
+    """A turn whose far end sends garbage is reported as completed."""
+
+    async def listen(self, emit: Emit) -> End:
+        try:
+            return await super().listen(emit)
+        except BackendError:
             return End(How.COMPLETED)
 
 

@@ -31,6 +31,15 @@ class CancelsTakeTurns(Turn):
             await self.remote.cancel(sent)
 
 
+@in_adapter("starts_do_not_wait_for_each_other")
+class StartsTakeTurns(Backend):
+    """One start at a time, over all rooms."""
+
+    async def start(self, request: Request[Any]) -> Turn:
+        async with _lock(self):
+            return await super().start(request)
+
+
 @in_adapter("rooms_do_not_wait_for_each_other")
 class StartsWaitForStops(Backend):
     """A start waits while another room's turn is being stopped."""

@@ -82,7 +82,7 @@ def a_failed_turn_keeps_its_room(honest: Honest, door: Door) -> None:
         honest(door)
 
 
-@in_kernel(Life, "_note_end", breaks=("death_ends_a_stop",))
+@in_kernel(Life, "_note_end", breaks=("death_ends_a_stop", "garbage_ends_no_stop"))
 def an_error_after_a_stop_is_raised(
     honest: Honest, life: Life, end: End | None, error: BaseException | None
 ) -> None:

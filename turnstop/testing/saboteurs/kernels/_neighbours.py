@@ -7,6 +7,7 @@ from typing import Any
 
 import trio
 
+from .... import _life
 from ...._calls import Reaping, offers
 from ...._gate import Gate
 from ...._life import Life
@@ -40,6 +41,15 @@ async def stops_take_turns(honest: Honest, life: Life) -> None:
     """One stop at a time, over all rooms."""
     async with _the_only_lock():
         await honest(life)
+
+
+@in_kernel(_life, "unprotected", breaks=("starts_do_not_wait_for_each_other",))
+async def starts_take_turns(honest: Honest, fn: Honest, *args: Any) -> Any:
+    """One start at a time, over all rooms."""
+    if fn.__name__ != "start":
+        return await honest(fn, *args)
+    async with _the_only_lock():
+        return await honest(fn, *args)
 
 
 @in_kernel(Life, "_live", breaks=("rooms_do_not_wait_for_each_other",))
