@@ -32,6 +32,9 @@ def check_gone(v: Seen) -> Found:
             yield "unstarted", f"the far end was asked for it at {v.works[0].asked_at}"
     if v.s.clean is not (v.s.gone and not v.s.survivors):
         yield "gone", "clean is wrong"
+    told = v.s.ending in (Ending.FINISHED, Ending.STOPPED) and v.s.gone
+    if told and v.undisturbed and (v.s.proof is None or v.s.ended_at is None):
+        yield "gone", f"its end was seen, by {v.s.proof}, at {v.s.ended_at}"
 
 
 def check_bound(v: Seen) -> Found:
@@ -128,10 +131,11 @@ def check_death(v: Seen) -> Found:
 def check_started(v: Seen) -> Found:
     """Who has entered is worked for, also after the far end was lost, if it comes back."""
     patience = 5 * v.prompt if v.undisturbed else AGAIN
-    waited = min(v.asked_at, v.p.stopped_at, v.p.body_left_at, v.s.settled_at) - v.p.entered_at
+    due = min(v.asked_at, v.p.stopped_at, v.p.body_left_at, v.s.settled_at)
+    waited = min([due, *(work.asked_at for work in v.works)]) - v.p.entered_at
     known = has_lever(v.world.probe, "finish") and v.able("restart")
-    if v.p.entered_at < NEVER and known and not v.works and waited > patience:
-        yield "started", f"the far end was never asked for it in {waited:.3f} s"
+    if v.p.entered_at < NEVER and known and waited > patience:
+        yield "started", f"the far end was not asked for it in {waited:.3f} s"
 
 
 CHECKS = (

@@ -85,6 +85,8 @@ class Conductor:
             self.world.note_receipt(receipt, step.who, room)
             if due and step.who not in receipt.turn_ids:
                 self.world.blame("receipt", step.who, f"is not reached by its stop: {receipt}")
+            if {*receipt.turn_ids} - {step.who}:
+                self.world.blame("receipt", step.who, f"its stop reaches others: {receipt}")
 
     def _do_stop_room(self, step: Step) -> None:
         self._stop_many(step.room)

@@ -155,7 +155,11 @@ class _Drawing:
         if dice < 0.4:  # A question that is open, or answered.
             then = r.choice(("answer", "stop"))
             steps += [Step(some, "ask", first.who), Step(some, then, first.who)]
-        elif dice < 0.7:  # Somebody comes while another is stopped, and is to hear something.
+        elif dice < 0.5 and "finish" in self.levers:  # Two turns after one that may be alive.
+            bound = self.budget.cancel_within + self.budget.kill_within
+            steps += [stop, attrs.evolve(second, room=ROOMS[0]), self.reader(ROOMS[0], some)]
+            steps += [Step(bound + some, "finish", second.who)]
+        elif dice < 0.75:  # Somebody comes while another is stopped, and is to hear something.
             steps += [stop, second, Step(some, "say", second.who)]
         else:  # Both have begun something that outlives them.
             steps += [second, Step(some, "leave", first.who), Step(0.0, "leave", second.who)]

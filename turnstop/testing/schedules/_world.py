@@ -154,6 +154,7 @@ class World:
     def note_receipt(self, receipt: StopReceipt, what: str, room: str | None) -> None:
         """A stop of a turn or a room, or of all (None), has been asked for: see `reason_of`."""
         self.say("stop", f"{what}: {receipt.verdict.name} {' '.join(receipt.turn_ids)}")
+        self.aside.start_soon(self._look_for_settlements, receipt, what)
         told = receipt.verdict in (StopVerdict.ASKED, StopVerdict.JOINED)
         people = [self.people[name] for name in receipt.turn_ids]
         if told is not bool(people):
@@ -165,6 +166,11 @@ class World:
                 self.blame("receipt", person.name, f"is reached by a stop of the {room}")
             person.reasons.add(("stop_all" if room is None else "stop", what))
             self.note_stopped(person)
+
+    async def _look_for_settlements(self, receipt: StopReceipt, what: str) -> None:
+        settled = tuple([one.turn_id for one in await receipt.settled()])
+        if settled != receipt.turn_ids:
+            self.blame("receipt", what, f"has waited for {settled}: {receipt}")
 
     def note_stopped(self, person: Person) -> None:
         """From this step on nothing of this turn is heard, and nobody waits for an answer."""
