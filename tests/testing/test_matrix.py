@@ -44,15 +44,9 @@ def probe_of(name: str) -> Callable[[], Probe]:
         pytest.skip(str(error))
 
 
-KILLED = {
-    ("budget_is_one", "the_bound_begins_at_the_reveal"): "whatever the bound, it is killed in time"
-}
-
-
 @functools.cache
 def play(name: str) -> Matrix:
-    matrix = play_matrix([probe_of(name)])
-    return attrs.evolve(matrix, unseen={**UNSEEN, "killable": KILLED})
+    return play_matrix([probe_of(name)])
 
 
 @pytest.mark.parametrize("name", PROBES)

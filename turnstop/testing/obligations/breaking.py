@@ -143,20 +143,23 @@ async def lost_start_is_no_refusal(stage: Stage) -> None:
     """Where the connection is lost before the start is answered, nobody knows what has begun."""
     async with stage.open():
         stage.probe.hold_starts()
-        actor = stage.enter("kitchen", "first")
-        work = await stage.asked(actor)
+        actor, stopped = stage.enter("kitchen", "first"), stage.enter("garden", "second")
+        for one in (actor, stopped):
+            await stage.asked(one)
+        stopped.turn.stop()
         await stage.probe.cut()
         stage.probe.release_starts()
         await trio.sleep(stage.moment)
         if actor.turn.settlement is None:
             # The adapter has found it again.
             actor.turn.stop()
-        settlement = await stage.left(actor)
-        expect_no_lie(stage, actor, work)
-        stage.expect(
-            settlement.ending is not Ending.UNSTARTED,
-            "the far end works on it, and it is said never to have begun",
-        )
+        for one in (actor, stopped):
+            settlement = await stage.left(one)
+            expect_no_lie(stage, one, await stage.asked(one))
+            stage.expect(
+                settlement.ending is not Ending.UNSTARTED,
+                "the far end works on it, and it is said never to have begun",
+            )
 
 
 @obligation("cut", "reach")

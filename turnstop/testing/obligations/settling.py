@@ -281,6 +281,11 @@ async def budget_is_one(stage: Stage) -> None:
             settlement.gone or abs(took - stage.bound) <= stage.probe.budget.kill_within,
             f"it took {took:.3f} s, and the bound is {stage.bound} s",
         )
+        ended = (settlement.ended_at or settlement.settled_at) - (settlement.asked_at or 0.0)
+        stage.expect(
+            not settlement.gone or ended <= stage.bound + stage.tolerance,
+            f"it ended after {ended:.3f} s, and the bound is {stage.bound} s",
+        )
         stage.expect(
             took <= stage.settled_within + stage.tolerance,
             f"it took {took:.3f} s, and the bound is {stage.settled_within} s",

@@ -118,6 +118,12 @@ def a_lost_start_never_was(honest: Honest, **facts: Any) -> Any:
     return honest(**{**facts, "error": _as_refusal(facts)})
 
 
+@in_kernel(_account, "judge", breaks=("lost_start_is_no_refusal",))
+def a_stopped_start_that_is_lost_never_was(honest: Honest, **facts: Any) -> Any:
+    """A start that was lost after a stop is taken for one that was refused."""
+    return honest(**{**facts, "error": _as_refusal(facts) if facts["asked"] else facts["error"]})
+
+
 def _as_refusal(facts: dict[str, Any]) -> Any:
     lost = isinstance(facts["error"], BackendLost) and not facts["revealed"]
     return BackendRefused(str(facts["error"])) if lost else facts["error"]
