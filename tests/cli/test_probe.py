@@ -226,7 +226,8 @@ def test_a_probe_that_begins_nothing_is_told_once() -> None:
     for name, why in (("Lost", "OSError('nobody there')"), ("Waiting", "in vain")):
         result = probe(f"theirs:{name}")
         assert result.exit_code == 1, result.output
-        assert f"1 red, {len(OBLIGATIONS) - 1} not run" in result.stdout
+        counts = f"1 red, {len(OBLIGATIONS) - 1} not run; not played: no turn begins"
+        assert counts in result.stdout.splitlines()[-1]
         assert why in result.stdout
 
 

@@ -39,8 +39,8 @@ LIMITS = Limits()
 async def probe(job: Job, audience: Audience) -> Probing:
     """Probe one adapter in a process of its own.
 
-    Nothing of it is left when this returns or raises: neither the process, nor what it started. On
-    Linux, that is whatever descends from it; elsewhere, what keeps its session.
+    Nothing of it is left when this returns or raises: neither the process, nor, on Linux, whatever
+    descends from it. Elsewhere nobody can look for what it leaves.
 
     **Cancellation:** the process is told, has 2.5 s to close what it opened, and is killed.
     """

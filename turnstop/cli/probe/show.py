@@ -23,6 +23,8 @@ _STYLES: dict[Outcome, dict[str, object]] = {
     Outcome.NOT_RUN: {"dim": True},
 }
 _INDENT = " " * 11
+_LEVERS = "takes the lever"
+_WHERE_LEVERS_ARE = "levers come with a probe, see turnstop.testing.Probe"
 
 
 @attrs.define
@@ -97,8 +99,10 @@ def _sum(report: Report) -> str:
             style = _STYLES[outcome]
             counts.append(click.style(f"{number} {outcome.value}", **style))  # type: ignore[arg-type]
     text = f"{click.style(report.probe, bold=True)}: {', '.join(counts)}"
-    levers = any(row.text.startswith("takes the lever") for row in report.of(Outcome.NOT_RUN))
-    return f"{text}; levers come with a probe, see turnstop.testing.Probe" if levers else text
+    reasons = dict.fromkeys(row.text for row in report.of(Outcome.NOT_RUN))
+    others = [reason for reason in reasons if not reason.startswith(_LEVERS)]
+    levers = [] if len(others) == len(reasons) else [_WHERE_LEVERS_ARE]
+    return "; ".join([text, *others, *levers])
 
 
 def list_obligations(file: TextIO) -> None:
