@@ -537,7 +537,7 @@ def command() -> Iterator[Callable[..., subprocess.Popen[str]]]:
         """
         @asynccontextmanager
         async def x():
-            child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+            child = subprocess.Popen(["sleep", "1000"], env={}, start_new_session=True)
             open('theirs.pid', 'w').write(str(child.pid))
             os.rename('theirs.pid', 'pid')
             await trio.sleep_forever()

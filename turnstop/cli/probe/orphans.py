@@ -22,6 +22,7 @@ __all__ = ["Orphans", "adopting"]
 _SET_CHILD_SUBREAPER = 36
 _GET_CHILD_SUBREAPER = 37
 _SHOWN = 200
+_DEAD = "(dead)"
 
 
 @attrs.frozen
@@ -60,22 +61,19 @@ class Orphans:
 @contextmanager
 def adopting(since: int) -> Iterator[Orphans | None]:
     """Be the parent of every orphan among one's descendants; None where the system cannot do it."""
-    if sys.platform != "linux":
+    if sys.platform != "linux" or not os.path.exists("/proc/self/stat"):
         yield None
         return
     libc, before = ctypes.CDLL(None), ctypes.c_int(0)
     libc.prctl(_GET_CHILD_SUBREAPER, ctypes.byref(before))
-    if libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0 or not os.path.exists("/proc/self/stat"):
+    if libc.prctl(_SET_CHILD_SUBREAPER, ctypes.c_ulong(1)) != 0:
         yield None
         return
     try:
         children = (one.pid for one in _read_table().values() if one.parent == os.getpid())
         yield Orphans(since, frozenset(children))
     finally:
-        libc.prctl(_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)
-
-
-_DEAD = "(dead)"
+        libc.prctl(_SET_CHILD_SUBREAPER, ctypes.c_ulong(before.value))
 
 
 def _read_table() -> dict[int, TableEntry]:
