@@ -152,6 +152,14 @@ FOUND = [
     ("a_stop_leaves_the_gate_open", CodexProbe),
     ("a_stop_is_of_every_room", LocalProbe),
     ("reasons_are_not_kept", LocalProbe),
+    ("SilenceIsConsent", CodexProbe),
+    ("EveryAnswerIsConsent", CodexProbe),
+    ("WordsWaitForStops", CodexProbe),
+    ("StartsWaitForStops", CodexProbe),
+    ("LossIsARefusal", CodexProbe),
+    ("every_stop_is_of_the_whole_room", CodexProbe),
+    ("receipts_wait_for_one", CodexProbe),
+    ("nobody_notes_when_it_ended", CodexProbe),
 ]
 
 
@@ -159,6 +167,36 @@ FOUND = [
 def test_a_planted_fault_is_found(name: str, probe: type[Probe]) -> None:
     with SABOTEURS[name].at_work(probe) as make_probe:
         assert any(play(make_probe, seed).faults for seed in range(100))
+
+
+LEFT = Schedule(
+    0,
+    (
+        Step(0.0, "enter", "t01", room="kitchen", how="read"),
+        Step(0.0, "enter", "t02", room="attic", how="read"),
+        Step(0.5, "leave", "t01"),
+        Step(0.5, "leave", "t02"),
+        Step(0.5, "stop", "t01"),
+        Step(0.5, "say", "t02"),
+    ),
+)
+
+
+def test_a_sweep_of_somebody_elses_is_found() -> None:
+    with SABOTEURS["SweepIsOfEverybody"].at_work(CodexProbe) as make_probe:
+        (fault,) = replay(make_probe, LEFT).faults
+    assert (fault.promise, fault.who) == ("leftovers", "t02")
+    assert replay(CodexProbe, LEFT).faults == ()
+
+
+def test_what_is_left_has_a_name_of_its_own() -> None:
+    class OneName(CodexProbe):
+        @property
+        def alive(self) -> list[str]:
+            return ["child" for _ in super().alive[:1]]
+
+    fault, *_ = replay(OneName, LEFT).faults
+    assert (fault.promise, fault.who) == ("lever", "leave of t02")
 
 
 async def _hand_over_late(self: Door, guest: Any) -> None:
