@@ -351,7 +351,7 @@ def test_a_fault_of_the_probe_is_told_as_such_and_first(step: Step, says: str) -
 
 
 def test_where_a_far_end_crashes_nothing_else_is_blamed() -> None:
-    """Levers that are tried after it find their far end gone."""
+    """Also where a work goes on in spite of its cancel, which keeps the rooms waiting."""
 
     class Crashes(Faulty):
         hold_cancels = LocalProbe.hold_cancels
