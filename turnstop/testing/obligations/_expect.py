@@ -24,7 +24,8 @@ def expect_stopped(stage: Stage, actor: Actor, work: Work) -> None:
     settlement = actor.settlement
     took = settlement.settled_at - (settlement.asked_at or 0.0)
     since = f"{took:.3f} s after the stop; it had {stage.probe.budget.cancel_within:g} s to end"
-    stage.expect(settlement.gone, f"the work did not end: it is {settlement.ending.value} {since}")
+    what = "the work did not end" if work.ended_at is None else "nobody saw that the work ended"
+    stage.expect(settlement.gone, f"{what}: it is {settlement.ending.value} {since}")
     stage.expect(
         settlement.ending is not Ending.KILLED,
         f"the work did not end for being told: it was killed {since}",
