@@ -90,7 +90,7 @@ def test_it_is_light_where_it_is_installed(
     info = folder / "turnstop_by_entry_point-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: x\nVersion: 1.0\n")
-    declared = (Path(ROOT) / "pyproject.toml").read_text()
+    declared = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     assert f'[project.entry-points.pytest11]\n"{PLUGIN}" = "{PLUGIN}"' in declared
     (info / "entry_points.txt").write_text(f"[pytest11]\n{PLUGIN} = {PLUGIN}\n")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), ROOT]))
