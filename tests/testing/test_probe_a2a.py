@@ -9,7 +9,6 @@ import subprocess
 import sys
 from typing import Any
 
-import httpx
 import pytest
 import trio
 
@@ -18,6 +17,8 @@ from turnstop.testing._probe import has_lever
 from turnstop.testing.schedules import Schedule, Step, replay
 
 try:
+    import httpx
+
     from turnstop.testing.probes import a2a as probes
     from turnstop.testing.recording.a2a import Kind, RecordingAgent, Stream
 except ImportError as absent:

@@ -19,7 +19,7 @@ from turnstop._records import StopRequest, StopVerdict
 from turnstop._turn import Turn
 from turnstop._workers import Workers
 from turnstop.testing import Probe, Work
-from turnstop.testing.probes.a2a import A2APlainProbe, A2APollingProbe, A2AProbe
+from turnstop.testing.inventory import Missing, load_probes
 from turnstop.testing.probes.codex import CodexProbe
 from turnstop.testing.probes.local import LocalProbe
 from turnstop.testing.recording.codex import RecordingCodex
@@ -41,13 +41,15 @@ from turnstop.testing.schedules._shrink import shrink_played
 
 LOCAL = "turnstop.testing.probes.local:LocalProbe"
 
-PROBES: list[tuple[type[Probe], int]] = [
-    (LocalProbe, 80),
-    (CodexProbe, 60),
-    (A2AProbe, 40),
-    (A2APollingProbe, 15),
-    (A2APlainProbe, 15),
-]
+
+def probes_of(name: str, *seeds: int) -> list[Any]:
+    try:
+        return list(zip(load_probes(name), seeds, strict=True))
+    except Missing as missing:
+        return [pytest.param(None, 0, id=name, marks=pytest.mark.skip(reason=str(missing)))]
+
+
+PROBES = [(LocalProbe, 80), (CodexProbe, 60), *probes_of("a2a", 40, 15, 15)]
 
 
 @pytest.mark.parametrize(("probe", "seeds"), PROBES, ids=lambda one: getattr(one, "name", ""))
