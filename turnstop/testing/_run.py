@@ -47,6 +47,7 @@ def check_backend(make_probe: MakeProbe, *, only: Iterable[str] = ()) -> Report:
         ObligationsBroken: an obligation is red, and the text names each with what was seen; or
             not one was played.
         RuntimeError: it is called inside of Trio, which it runs itself.
+        TypeError: what was made is no probe.
         ValueError: there is no such obligation, or the probe contradicts itself.
     """
     report = probe_backend(make_probe, only=only)
