@@ -146,6 +146,12 @@ def _claims(**changes: Any) -> Callable[[], Probe]:
     return lambda: type("Mine", (LocalProbe,), changes)()
 
 
+NO_PROCESS = {
+    "unable": {"die": "it has no process", "hold_cancels": "it has no process"},
+    "hold_cancels": Probe.hold_cancels,
+}
+
+
 @pytest.mark.parametrize(
     ("probe", "why"),
     [
@@ -163,3 +169,8 @@ def test_a_probe_that_makes_no_sense_is_told(probe: Callable[[], Any], why: str)
         check_backend(probe)
     with pytest.raises(ValueError, match="no obligation x"):
         check_backend(LocalProbe, only="x")
+
+
+def test_one_reason_for_two_levers_is_told_once() -> None:
+    row = check_obligation(OBLIGATIONS["death_ends_a_stop"], _claims(**NO_PROCESS))
+    assert (row.outcome, row.text) == (Outcome.EXCUSED, "it has no process")

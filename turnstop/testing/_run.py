@@ -138,10 +138,11 @@ def check_obligation(obligation: Obligation, make_probe: MakeProbe) -> Row:
     absent = [need for need in obligation.needs if need in LEVERS and not has_lever(probe, need)]
     if absent:
         excuses = [probe.unable[need] for need in absent if need in probe.unable]
-        text = "; ".join(excuses) or f"takes the lever {', '.join(absent)}"
+        text = "; ".join(dict.fromkeys(excuses)) or f"takes the lever {', '.join(absent)}"
         outcome = Outcome.EXCUSED if len(excuses) == len(absent) else Outcome.NOT_RUN
         return Row(obligation, outcome, text)
-    excuse = "; ".join(probe.unable[need] for need in obligation.needs if need in probe.unable)
+    reasons = (probe.unable[need] for need in obligation.needs if need in probe.unable)
+    excuse = "; ".join(dict.fromkeys(reasons))
     began = time.perf_counter()
     for order in range(ORDERS if probe.clock == "virtual" else 1):
         stage = Stage(probe if order == 0 else make_probe())
