@@ -159,7 +159,7 @@ async def timeout_is_a_stop(stage: Stage) -> None:
     async with stage.open():
         actor, work = await stage.begin()
         if stage.can("end_late"):
-            stage.probe.end_late(1.0)
+            stage.probe.end_late(stage.moment)
         actor.scope.deadline = trio.current_time() + 0.1
         settlement = await stage.left(actor)
         request = settlement.request
@@ -181,7 +181,7 @@ async def error_in_the_body_is_a_stop(stage: Stage) -> None:
 
     async with stage.open():
         if stage.can("end_late"):
-            stage.probe.end_late(1.0)
+            stage.probe.end_late(stage.moment)
         actor, work = await stage.begin(body=fail)
         await stage.left(actor)
         stage.expect(actor.error is bang, f"the block was left with {actor.error!r}")
