@@ -20,6 +20,7 @@ from turnstop.adapters.codex._open import _Backend, _Settings, _topic_of
 from turnstop.adapters.codex._session import CodexSession
 from turnstop.events import Ask, Event, Text, Thought, ToolCall, Usage
 from turnstop.testing.recording.codex import NO_TURN, AppServer
+from turnstop.transports.dialect import JsonRpc
 from turnstop.transports.jsonrpc import Connection, open_connection
 
 Frame = dict[str, Any]
@@ -52,7 +53,7 @@ async def codex(**settings: Any) -> AsyncGenerator[tuple[Any, AppServer], None]:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve)
         async with open_connection(
-            near, near, topic_of=_topic_of, fallback=decline, version=False
+            near, near, topic_of=_topic_of, fallback=decline, dialect=JsonRpc(version=False)
         ) as rpc:
             backend: Any = _Backend(Once(rpc), no_settings(**settings))  # type: ignore[arg-type]
             yield backend, server

@@ -30,8 +30,8 @@ MODULES = {
         "_rooms",
     ),
     "transports": (
-        "transports._frames",
         "transports._lines",
+        "transports.dialect",
         "transports.jsonrpc",
         "transports.pace",
         "transports.peer",

@@ -12,6 +12,7 @@ from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 
 from turnstop._errors import BackendLost
 from turnstop.transports._lines import LineSplitter
+from turnstop.transports.dialect import JsonRpc
 from turnstop.transports.jsonrpc import Connection, Incoming, RpcError, open_connection
 
 
@@ -70,7 +71,7 @@ async def test_a_call_has_two_phases() -> None:
 
 
 async def test_the_version_member_can_be_left_out() -> None:
-    async with wire(version=False) as (connection, far, _):
+    async with wire(dialect=JsonRpc(version=False)) as (connection, far, _):
         connection.notify("hello")
         assert await far.read() == {"method": "hello"}
 

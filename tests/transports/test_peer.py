@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from turnstop._errors import BackendLost, BackendMisbehaved, BackendRefused
+from turnstop.transports.dialect import JsonRpc
 from turnstop.transports.jsonrpc import Connection, Incoming, Topic
 from turnstop.transports.peer import Peer, open_peer
 from turnstop.transports.process import Grace
@@ -225,6 +226,6 @@ async def test_a_request_without_a_topic_is_refused_by_the_fallback() -> None:
         topics.append(rpc.subscribe("a"))
         await hello(rpc)
 
-    async with open_echo(code, version=False, handshake=listen):
+    async with open_echo(code, dialect=JsonRpc(version=False), handshake=listen):
         answer = (await topics[0].receive()).params["it"]
     assert answer["error"]["message"] == "nobody asked"

@@ -20,7 +20,7 @@ class Desk:
         self.ended: list[object] = []
 
     async def __call__(self, request: Incoming) -> None:
-        number = request.raw.get("id")
+        number = request.number
         self.begun.append(number)
         try:
             await trio.sleep_forever()
@@ -29,7 +29,7 @@ class Desk:
 
 
 def ask(number: object) -> Incoming:
-    return Incoming("ask", {}, {"id": number, "method": "ask"}, lambda _: None, wants_reply=True)
+    return Incoming("ask", {}, {"id": number, "method": "ask"}, lambda _: None, number=number)
 
 
 async def test_requests_are_served_side_by_side_until_the_body_leaves() -> None:

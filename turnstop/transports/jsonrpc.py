@@ -20,8 +20,8 @@ import trio
 
 from .._errors import BackendError, BackendLost, BackendMisbehaved
 from .._service import Service, open_service
-from ._frames import Frame, Incoming, RpcError, decode, shorten, to_error
 from ._lines import MAX_LINE, LineSplitter
+from .dialect import Dialect, Frame, Incoming, JsonRpc, Reply, RpcError, decode
 
 __all__ = ["Connection", "Incoming", "RpcError", "Topic", "open_connection"]
 
@@ -97,7 +97,7 @@ class Connection:
         service: Service,
         topic_of: Callable[[Incoming], str | None],
         fallback: Callable[[Incoming], object],
-        version: bool,
+        dialect: Dialect,
         describe: Callable[[], str],
     ) -> None:
         self.broken = trio.Event()
@@ -105,7 +105,7 @@ class Connection:
         self._topic_of = topic_of
         self._fall_back = fallback
         self._describe = describe
-        self._head: Frame = {"jsonrpc": "2.0"} if version else {}
+        self._dialect = dialect
         self._ids = itertools.count(1)
         self._calls: dict[object, _Call] = {}
         # The topics of a key, in the order in which they subscribed.
@@ -143,7 +143,7 @@ class Connection:
             raise self._loss()
         call = _Call(late)
         number = next(self._ids)
-        self._enqueue({"id": number, "method": method, "params": params}, call)
+        self._enqueue(self._dialect.call(number, method, params), call)
         self._calls[number] = call
         try:
             await call.written.wait()
@@ -180,9 +180,7 @@ class Connection:
 
     def notify(self, method: str, params: Frame | None = None) -> None:
         """Send a notification; never waits. Dropped where the connection is lost."""
-        self._enqueue(
-            {"method": method} if params is None else {"method": method, "params": params}
-        )
+        self._enqueue(self._dialect.notification(method, params))
 
     def subscribe(self, key: str) -> Topic:
         """Hear what the peer says about `key` from now on, until the topic is closed."""
@@ -219,7 +217,7 @@ class Connection:
 
     def _enqueue(self, frame: Frame, call: _Call | None = None) -> None:
         if self._loss is None:
-            data = json.dumps({**self._head, **frame}, separators=(",", ":")).encode() + b"\n"
+            data = json.dumps(frame, separators=(",", ":")).encode() + b"\n"
             self._outbox.append((data, call))
             self._wake.set()
 
@@ -254,21 +252,12 @@ class Connection:
                     self._sort(decode(line))
 
     def _sort(self, frame: Frame) -> None:
-        method = frame.get("method")
-        if isinstance(method, str):
-            params = frame.get("params")
-            incoming = Incoming(
-                method,
-                params if isinstance(params, dict) else {},
-                frame,
-                self._enqueue,
-                wants_reply="id" in frame,
-            )
-            self._hand_over(incoming)
-        elif isinstance(number := frame.get("id"), int | str):
-            self._settle(self._calls.pop(number, None), frame)
+        heard = self._dialect.read(frame)
+        if isinstance(heard, Reply):
+            self._settle(self._calls.pop(heard.number, None), heard)
         else:
-            raise BackendMisbehaved(f"it wrote what is no JSON-RPC: {shorten(frame)}")
+            method, params, number = heard.method, heard.params, heard.number
+            self._hand_over(Incoming(method, params, frame, self._enqueue, self._dialect, number))
 
     def _hand_over(self, incoming: Incoming) -> None:
         key = self._topic_of(incoming)
@@ -278,14 +267,10 @@ class Connection:
         if not topics:
             self._fall_back(incoming)
 
-    def _settle(self, call: _Call | None, frame: Frame) -> None:
+    def _settle(self, call: _Call | None, reply: Reply) -> None:
         if call is None:
             return
-        error = frame.get("error")
-        if error is not None:
-            call.end(error=to_error(error))
-        else:
-            call.end(result=frame.get("result"))
+        call.end(reply.result, reply.error)
         if call.abandoned:
             self._undo(call)
 
@@ -332,7 +317,7 @@ async def open_connection(
     *,
     topic_of: Callable[[Incoming], str | None],
     fallback: Callable[[Incoming], object],
-    version: bool = True,
+    dialect: Dialect | None = None,
     max_line: int = MAX_LINE,
     describe: Callable[[], str] = lambda: "the peer is connected",
 ) -> AsyncGenerator[Connection, None]:
@@ -344,7 +329,7 @@ async def open_connection(
         topic_of: names what an incoming frame is about; None where it is about no topic.
         fallback: given, in the reader's task, each frame that no topic takes. Must answer
             requests, at once or later.
-        version: whether frames carry `"jsonrpc": "2.0"`.
+        dialect: how the peer's protocol writes; JSON-RPC 2.0 by default.
         max_line: the longest line taken, in bytes.
         describe: says in error texts who the peer is, and how it is.
 
@@ -353,7 +338,7 @@ async def open_connection(
     **Cancellation:** reaches the reader and the writer only after the body has left.
     """
     async with open_service() as service:
-        connection = Connection(service, topic_of, fallback, version, describe)
+        connection = Connection(service, topic_of, fallback, dialect or JsonRpc(), describe)
 
         async def read() -> None:
             await connection._read(receive, max_line)

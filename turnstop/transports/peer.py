@@ -17,6 +17,7 @@ from .._errors import BackendLost
 from .._service import open_service
 from .._unwrap import open_private_nursery
 from ._lines import MAX_LINE
+from .dialect import Dialect
 from .jsonrpc import Connection, Incoming, RpcError, open_connection
 from .process import ChildProcess, Grace, open_process
 
@@ -62,7 +63,7 @@ async def open_peer(
     fallback: Callable[[Incoming], object],
     handshake: Callable[[Connection], Awaitable[object]],
     patience: float = 30.0,
-    version: bool = True,
+    dialect: Dialect | None = None,
     max_line: int = MAX_LINE,
     name: str = "",
     cwd: str | os.PathLike[str] | None = None,
@@ -92,7 +93,7 @@ async def open_peer(
                 process.stdout,
                 topic_of=topic_of,
                 fallback=fallback,
-                version=version,
+                dialect=dialect,
                 max_line=max_line,
                 describe=process.describe,
             ) as rpc:

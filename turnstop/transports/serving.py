@@ -35,7 +35,7 @@ class Serving:
     async def _serve(
         self, request: Incoming, serve: Callable[[Incoming], Awaitable[object]]
     ) -> None:
-        number = request.raw.get("id")
+        number = request.number
         with trio.CancelScope() as scope:
             self._scopes[number] = scope
             try:

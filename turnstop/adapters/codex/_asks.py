@@ -15,7 +15,7 @@ _YES_NO = ("accept", "decline")
 
 def to_ask(request: Incoming) -> Ask | None:
     """What a person is asked; None where codex asks the client itself."""
-    number, params = str(request.raw.get("id")), request.params
+    number, params = str(request.number), request.params
     match request.method:
         case "item/commandExecution/requestApproval":
             text = str(params.get("command") or params.get("reason") or "")

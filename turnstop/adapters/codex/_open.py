@@ -14,6 +14,7 @@ import trio
 
 from ..._errors import BackendMisbehaved, BackendRefused
 from ...abc import Backend, RemoteTurn, Request
+from ...transports.dialect import JsonRpc
 from ...transports.jsonrpc import Connection, Incoming, RpcError, Topic
 from ...transports.peer import Peer, open_peer
 from ...transports.proctable import find_marked, ticks_now
@@ -205,7 +206,7 @@ async def open_codex(
         topic_of=_topic_of,
         fallback=decline,
         handshake=_greet,
-        version=False,
+        dialect=JsonRpc(version=False),
         name="codex",
         cwd=settings.cwd,
         env=env,

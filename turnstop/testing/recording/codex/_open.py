@@ -15,6 +15,7 @@ from ....abc import Backend
 from ....adapters.codex import CodexContent
 from ....adapters.codex._asks import decline
 from ....adapters.codex._open import _Backend, _greet, _Settings, _topic_of
+from ....transports.dialect import JsonRpc
 from ....transports.jsonrpc import Connection, open_connection
 from ....transports.proctable import Marked
 from ....transports.restart import Restarting, open_restarting
@@ -72,7 +73,7 @@ async def _connect(codex: RecordingCodex) -> AsyncGenerator[_Process, None]:
     async with open_service() as service:
         service.start_soon(codex.serve)
         async with open_connection(
-            stream, stream, topic_of=_topic_of, fallback=decline, version=False
+            stream, stream, topic_of=_topic_of, fallback=decline, dialect=JsonRpc(version=False)
         ) as rpc:
             process = _Process(codex, rpc)
             try:
