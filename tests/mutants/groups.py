@@ -33,6 +33,7 @@ MODULES = {
         "transports._lines",
         "transports.dialect",
         "transports.jsonrpc",
+        "transports.offspring",
         "transports.pace",
         "transports.peer",
         "transports.process",

@@ -62,6 +62,46 @@ async def test_a_stopped_child_is_killed() -> None:
     assert child.returncode == -signal.SIGKILL
 
 
+async def test_who_is_hastened_is_not_waited_for_at_its_closed_stdin() -> None:
+    code = """
+import os, signal, time
+times = 0
+def told(*_):
+    global times
+    times += 1
+    print("term", flush=True)
+    if times == 2:
+        os._exit(7)
+signal.signal(signal.SIGTERM, told)
+print("up", flush=True)
+while True:
+    time.sleep(60)
+"""
+    async with open_process(python(code), grace=Grace(600.0, 0.2, 30.0)) as child:
+        await first_line(child)
+        child.hasten()
+        assert await first_line(child) == b"term"
+    assert child.returncode == -signal.SIGKILL
+
+
+async def test_it_is_hastened_also_while_its_closed_stdin_is_waited_for() -> None:
+    async with trio.open_nursery() as nursery:
+        with trio.CancelScope() as scope:
+            async with open_process(python(STUBBORN), grace=Grace(600.0, 0.1, 30.0)) as child:
+                await first_line(child)
+
+                async def hasten() -> None:
+                    with pytest.raises(trio.ClosedResourceError):
+                        while True:
+                            await child.stdin.send_all(b"x")
+                            await trio.lowlevel.checkpoint()
+                    child.hasten()
+
+                nursery.start_soon(hasten)
+                scope.cancel()
+    assert child.returncode == -signal.SIGKILL
+
+
 async def test_an_error_of_the_body_ends_the_child_and_leaves_as_itself() -> None:
     with pytest.raises(KeyError, match="the body"):
         async with open_process(python("import sys; sys.stdin.read()"), grace=LONG) as child:

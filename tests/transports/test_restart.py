@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from turnstop._errors import BackendError, BackendLost, BackendRefused
-from turnstop.transports.restart import RestartRule, open_restarting
+from turnstop.transports.restart import RestartRule, open_restarting, open_restartings
 
 
 @attrs.define(eq=False)
@@ -134,3 +134,76 @@ async def test_an_outer_cancellation_waits_for_the_body(autojump_clock: MockCloc
                 await trio.sleep(5)
                 assert not thing.closed
     assert thing.closed
+
+
+async def test_an_end_from_here_is_waited_for_and_is_no_loss(autojump_clock: MockClock) -> None:
+    maker = Maker()
+    maker.closing_takes = 2.0
+    async with open_restarting(maker) as things:
+        for number in range(1, 7):
+            thing = await things.get()
+            assert thing.number == number
+            before = trio.current_time()
+            await things.end()
+            assert thing.closed
+            assert trio.current_time() == before + 2.0
+        await things.end()
+    assert maker.times == pytest.approx([maker.times[0] + 2.0 * n for n in range(6)])
+
+
+async def test_what_is_on_its_way_out_is_handed_to_nobody(autojump_clock: MockClock) -> None:
+    maker = Maker()
+    maker.closing_takes = 2.0
+    async with open_restarting(maker) as things, trio.open_nursery() as nursery:
+        await things.get()
+        nursery.start_soon(things.end)
+        await wait_all_tasks_blocked()
+        assert (await things.get()).number == 2
+
+
+async def test_a_start_can_be_ended_and_whoever_waits_for_it_gets_the_next(
+    autojump_clock: MockClock,
+) -> None:
+    maker, got = Maker(), list[int]()
+
+    async def get() -> None:
+        got.append((await things.get()).number)
+
+    async with open_restarting(maker) as things, trio.open_nursery() as nursery:
+        for _ in range(2):
+            (await things.get()).broken.set()
+            await wait_all_tasks_blocked()
+        nursery.start_soon(get)
+        await wait_all_tasks_blocked()
+        await things.end()  # it pauses before the second restart
+    assert got == [3]
+    assert trio.current_time() < maker.times[0] + 0.25
+
+
+async def test_a_cancelled_end_still_ends_it(autojump_clock: MockClock) -> None:
+    maker = Maker()
+    maker.closing_takes = 2.0
+    async with open_restarting(maker) as things:
+        thing = await things.get()
+        with trio.move_on_after(0.5):
+            await things.end()
+        assert not thing.closed
+        await trio.sleep(1.6)
+        assert thing.closed
+
+
+async def test_each_has_its_own_and_all_close_at_once(autojump_clock: MockClock) -> None:
+    first, second, never = Maker(), Maker(), Maker()
+    first.closing_takes = second.closing_takes = 2.0
+    async with open_restartings() as restartings:
+        mine, other = restartings.add(first), restartings.add(second)
+        restartings.add(never)
+        assert await mine.get() is not await other.get()
+        await mine.end()
+        assert not second.made[0].closed
+        assert (await mine.get()).number == 2
+        before = trio.current_time()
+    assert first.made[1].closed
+    assert second.made[0].closed
+    assert trio.current_time() == before + 2.0
+    assert not never.made

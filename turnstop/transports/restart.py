@@ -1,4 +1,8 @@
-"""A connection that is brought back when it is needed again, a few times a minute and no more."""
+"""Connections that are brought back when they are needed again, a few times a minute and no more.
+
+One connection serves everybody (`open_restarting`), or each is somebody's own and comes with the
+first who needs it (`open_restartings`).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,13 @@ import trio
 from .._errors import BackendError, BackendLost
 from .._service import Service, open_service
 
-__all__ = ["RestartRule", "Restarting", "open_restarting"]
+__all__ = [
+    "RestartRule",
+    "Restarting",
+    "Restartings",
+    "open_restarting",
+    "open_restartings",
+]
 
 
 class Restartable(Protocol):
@@ -53,11 +63,17 @@ class _Life(Generic[T]):
     over: trio.Event = attrs.field(factory=trio.Event)
     connection: T | None = None
     error: BackendError | None = None
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+
+    @property
+    def connection_in_use(self) -> T | None:
+        unusable = self.connection is None or self.connection.broken.is_set()
+        return None if unusable or self.scope.cancel_called else self.connection
 
 
 @final
 class Restarting(Generic[T]):
-    """Hands out the one live connection. Made by `open_restarting`."""
+    """Hands out the one live connection. Made by `open_restarting`, or `Restartings.add`."""
 
     def __init__(
         self,
@@ -91,10 +107,24 @@ class Restarting(Generic[T]):
             await life.ready.wait()
             if life.error is not None and not isinstance(life.error, BackendLost):
                 raise type(life.error)(*life.error.args)
-            if life.connection is not None and not life.connection.broken.is_set():
-                return life.connection
+            if (connection := life.connection_in_use) is not None:
+                return connection
             # Only when the old one is gone for certain may a new one take its place.
             await life.over.wait()
+
+    async def end(self) -> None:
+        """End the connection, where there is one, and return when it is gone.
+
+        That was no loss: whoever asks next gets a new one at once.
+
+        **Cancellation:** it is ended all the same.
+        """
+        life = self._life
+        if life is None:
+            await trio.lowlevel.checkpoint()
+            return
+        life.scope.cancel()
+        await life.over.wait()
 
     def _begin(self) -> _Life[T]:
         # Nothing was lost yet: this is the first start, which is no restart.
@@ -125,12 +155,13 @@ class Restarting(Generic[T]):
 
     async def _live(self, life: _Life[T]) -> None:
         try:
-            await trio.sleep(life.delay)
-            async with self._connect() as connection:
-                life.connection = connection
-                life.ready.set()
-                await connection.broken.wait()
-            self._last = connection.loss()
+            with life.scope:
+                await trio.sleep(life.delay)
+                async with self._connect() as connection:
+                    life.connection = connection
+                    life.ready.set()
+                    await connection.broken.wait()
+            self._last = None if life.scope.cancelled_caught else connection.loss()
         except BackendError as error:
             self._last = life.error = error
         finally:
@@ -149,3 +180,29 @@ async def open_restarting(
     """
     async with open_service() as service:
         yield Restarting(service, connect, rule or RestartRule())
+
+
+@final
+class Restartings:
+    """Where connections of their own live. Made by `open_restartings`."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def add(
+        self,
+        connect: Callable[[], AbstractAsyncContextManager[T]],
+        rule: RestartRule | None = None,
+    ) -> Restarting[T]:
+        """One more, opened by `connect` when somebody asks for it; gone, it leaves nothing here."""
+        return Restarting(self._service, connect, rule or RestartRule())
+
+
+@asynccontextmanager
+async def open_restartings() -> AsyncGenerator[Restartings, None]:
+    """Keep any number of connections, each brought back for itself.
+
+    **Cancellation:** reaches them only after the body has left, and all of them at once.
+    """
+    async with open_service() as service:
+        yield Restartings(service)

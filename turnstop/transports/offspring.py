@@ -1,0 +1,56 @@
+"""What the tools of an agent's turn have started: found by what they carry in their environment."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeAlias, final
+
+import attrs
+
+from .proctable import Marked, TableEntry, end_processes, find_marked
+
+__all__ = ["Look", "Offspring"]
+
+Look: TypeAlias = Callable[[Mapping[str, str]], Awaitable[Sequence[Marked]]]
+
+
+@final
+@attrs.frozen
+class Offspring:
+    """The processes of one turn's tools, wherever they went: setsid and nohup do not hide them.
+
+    An agent's process is begun with a mark in its environment, which all that it starts inherits.
+    What its tools start carries more: that tells them from the agent's own helpers.
+
+    Attributes:
+        mark: a variable that only this agent process was begun with, and its value.
+        tool: what the agent adds for its tools; None in place of a value: whatever it is.
+        since: when the turn began, in `proctable.ticks_now`.
+        look: how the process table is read.
+    """
+
+    mark: tuple[str, str]
+    tool: Mapping[str, str | None]
+    since: int
+    look: Look = find_marked
+
+    async def find(self) -> list[TableEntry]:
+        """Those that are alive.
+
+        **Cancellation:** leaves the looking thread to end by itself; nothing else is left.
+        """
+        found = await self.look(dict([self.mark]))
+        return [one.process for one in found if self._is_tools(one)]
+
+    async def end(self, found: Sequence[TableEntry]) -> list[TableEntry]:
+        """End these, and what they start on their way out. Return what is still alive.
+
+        **Cancellation:** what was signalled stays signalled; what had only SIGTERM may live on.
+        """
+        return await end_processes(self.find, found)
+
+    def _is_tools(self, found: Marked) -> bool:
+        carried = found.environment
+        return found.process.started >= self.since and all(
+            name in carried and value in (None, carried[name]) for name, value in self.tool.items()
+        )
