@@ -13,6 +13,12 @@ import trio
 
 from turnstop.lab import Lab, open_lab
 
+SHELL = {
+    "type": "function",
+    "name": "exec_command",
+    "parameters": {"type": "object", "properties": {"cmd": {"type": "string"}}},
+}
+
 
 class Client:
     def __init__(self, stream: trio.SocketStream) -> None:
@@ -55,7 +61,7 @@ def user(text: str) -> dict[str, object]:
 
 
 def asking(*items: object) -> dict[str, object]:
-    return {"model": "m", "stream": True, "input": list(items)}
+    return {"model": "m", "stream": True, "tools": [SHELL], "input": list(items)}
 
 
 def events(data: bytes) -> list[dict[str, object]]:

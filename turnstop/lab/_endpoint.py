@@ -1,4 +1,4 @@
-"""The model endpoint: HTTP/1.1 on loopback, and what each behaviour does to a response."""
+"""The model endpoint: HTTP/1.1 on loopback, and which wire format answers a request."""
 
 from __future__ import annotations
 
@@ -8,27 +8,34 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+import h11
 import trio
-
-try:
-    import h11
-except ImportError:
-    install = "python -m pip install 'turnstop[lab]'"
-    raise ImportError(f"turnstop.lab needs h11: {install}") from None
 
 from .._service import open_service
 from .._unwrap import open_private_nursery
+from ._http import Http
 from ._ledger import Connection, Exchange, Lab
-from ._processes import mark
-from ._wire import Reply, Wire
+from ._play import Play
+from ._wire import Asked, Wire
 from .behaviours import Behaviour, read_prompt
+from .chat import Chat
+from .gemini import Gemini
+from .messages import Messages
 from .responses import Responses
 
-_WIRES: tuple[Wire, ...] = (Responses(),)
-_MODEL = "fake-model"
-_PIECES = 3
-_DRIP_MS = 20
-_EVENT_STREAM = [("Content-Type", "text/event-stream"), ("Cache-Control", "no-store")]
+_WIRES: tuple[Wire, ...] = (
+    Responses(),
+    Chat(),
+    Messages(),
+    Gemini(streamed=True),
+    Gemini(streamed=False),
+)
+_LISTING = {"object": "list", "data": [{"id": "fake-model", "object": "model"}]}
+# What programs ask about a history without asking for an answer: no request of a turn.
+_COUNTS = {
+    "/messages/count_tokens": {"input_tokens": 1},
+    ":countTokens": {"totalTokens": 1},
+}
 
 
 @asynccontextmanager
@@ -49,7 +56,7 @@ async def open_lab() -> AsyncGenerator[Lab, None]:
 async def _serve(lab: Lab, stream: trio.SocketStream) -> None:
     """One connection, from its opening to its end."""
     connection = lab._opened()
-    http = _Http(stream)
+    http = Http(stream)
     try:
         while (request := await http.next_request()) is not None:
             body = await http.read_body()
@@ -67,171 +74,55 @@ async def _serve(lab: Lab, stream: trio.SocketStream) -> None:
         await trio.aclose_forcefully(stream)
 
 
-async def _until_client_leaves(http: _Http, scope: trio.CancelScope) -> None:
+async def _until_client_leaves(http: Http, scope: trio.CancelScope) -> None:
     await http.wait_left()
     scope.cancel()
 
 
-class _Http:
-    """h11 on a stream. Reading is split: request bytes by one task, then the end by another."""
-
-    def __init__(self, stream: trio.SocketStream) -> None:
-        self._stream = stream
-        self._machine = h11.Connection(h11.SERVER)
-        self.left = False
-
-    async def next_request(self) -> h11.Request | None:
-        """The next request's head; None at the end of the connection."""
-        event = await self._next_event()
-        return event if isinstance(event, h11.Request) else None
-
-    async def read_body(self) -> bytes:
-        parts = []
-        while isinstance(event := await self._next_event(), h11.Data):
-            parts.append(bytes(event.data))
-        return b"".join(parts)
-
-    async def _next_event(self) -> object:
-        while (event := self._machine.next_event()) is h11.NEED_DATA:
-            if self._machine.they_are_waiting_for_100_continue:
-                await self._send(h11.InformationalResponse(status_code=100, headers=[]))
-            self._machine.receive_data(await self._stream.receive_some())
-        return event
-
-    async def wait_left(self) -> None:
-        """Return when the client has closed or reset; a pipelined request is kept for later."""
-        try:
-            while data := await self._stream.receive_some():
-                self._machine.receive_data(data)
-        except trio.BrokenResourceError:
-            pass
-        self.left = True
-
-    async def head(self, status: int, headers: list[tuple[str, str]]) -> None:
-        await self._send(h11.Response(status_code=status, headers=headers))
-
-    async def data(self, data: bytes) -> None:
-        await self._send(h11.Data(data=data))
-
-    async def end(self) -> None:
-        await self._send(h11.EndOfMessage())
-
-    async def _send(self, event: Any) -> None:
-        await self._stream.send_all(self._machine.send(event) or b"")
-
-    def start_next_cycle(self) -> bool:
-        if self._machine.our_state is h11.DONE and self._machine.their_state is h11.DONE:
-            self._machine.start_next_cycle()
-            return True
-        return False
-
-
 async def _answer(
-    lab: Lab, connection: Connection, http: _Http, request: h11.Request, body: bytes
+    lab: Lab, connection: Connection, http: Http, request: h11.Request, body: bytes
 ) -> None:
     method = request.method.decode()
     path = request.target.decode().partition("?")[0]
     wire = next((wire for wire in _WIRES if wire.serves(method, path)), None)
     if wire is None:
-        known = path.endswith("/models") or path == "/"
-        listing = {"object": "list", "data": [{"id": _MODEL, "object": "model"}]}
-        await _send_json(http, 200 if known else 404, listing if known else {"error": path})
+        await http.json(*_other(path))
         return
     try:
         content = json.loads(body)
         if not isinstance(content, dict):
             raise ValueError
     except ValueError:
-        await _send_json(http, 400, {"error": {"message": "the body is no JSON object"}})
+        await http.json(400, {"error": {"message": "the body is no JSON object"}})
         return
-    exchange = _open_exchange(lab, connection, wire, body, content)
+    asked = wire.read(content)
+    exchange = _open_exchange(lab, connection, wire, body, asked)
     try:
-        await _play(lab, exchange, http, wire.reply(content))
+        await Play(lab, exchange, http, asked, wire.reply(content)).run()
     except BaseException:
         lab._ended(exchange, dropped=True)
         raise
     lab._ended(exchange, dropped=False)
 
 
+def _other(path: str) -> tuple[int, Any]:
+    """Status and body for what is no model request."""
+    if count := next((count for end, count in _COUNTS.items() if path.endswith(end)), None):
+        return 200, count
+    known = path.endswith("/models") or path == "/"
+    return (200, _LISTING) if known else (404, {"error": path})
+
+
 def _open_exchange(
-    lab: Lab, connection: Connection, wire: Wire, body: bytes, content: dict[str, Any]
+    lab: Lab, connection: Connection, wire: Wire, body: bytes, asked: Asked
 ) -> Exchange:
-    asked = wire.read(content)
     token, behaviour = read_prompt(asked.prompt) or ("", Behaviour())
-    if behaviour.word == "tool" and asked.results:
+    if asked.side:
+        behaviour = Behaviour()
+    elif behaviour.word == "tool" and asked.results:
         behaviour = behaviour.after_tool()
     number = len(lab.exchanges) + 1
     now = trio.current_time()
-    exchange = Exchange(number, token, wire.name, behaviour, connection, now, body)
+    exchange = Exchange(number, token, wire.name, behaviour, connection, now, body, asked.side)
     lab._asked(exchange, asked.faults)
     return exchange
-
-
-async def _send_json(http: _Http, status: int, content: object) -> None:
-    data = json.dumps(content).encode()
-    headers = [("Content-Type", "application/json"), ("Content-Length", str(len(data)))]
-    await http.head(status, headers)
-    await http.data(data)
-    await http.end()
-
-
-async def _play(lab: Lab, exchange: Exchange, http: _Http, reply: Reply) -> None:
-    """Do what the prompt asked for."""
-    behaviour = exchange.behaviour
-    if behaviour.word == "refuse":
-        await _send_json(http, 500, {"error": {"message": "the lab was asked to refuse"}})
-        return
-    if behaviour.word == "hold":
-        await _park(lab, exchange)
-    await http.head(200, _EVENT_STREAM)
-    await http.data(reply.begin())
-    if behaviour.word == "fail":
-        await http.data(reply.fail())
-    elif behaviour.word == "tool":
-        await http.data(reply.tool(mark(exchange.token, behaviour.command)) + reply.end())
-    else:
-        await http.data(await _speak(lab, exchange, http, reply))
-    await http.end()
-
-
-async def _speak(lab: Lab, exchange: Exchange, http: _Http, reply: Reply) -> bytes:
-    """Say all of the response but its last frames, which are returned."""
-    word, number = exchange.behaviour.word, exchange.behaviour.number
-    if word == "park":
-        for index in range(_PIECES if number is None else number):
-            await http.data(reply.piece(f"piece {index} "))
-    if word in ("park", "headers") and (last := await _obey(lab, exchange, http, reply)):
-        return last
-    if word == "drip":
-        lab._parked(exchange)
-        while not exchange.released.is_set():
-            await http.data(reply.piece("drop "))
-            with trio.move_on_after((_DRIP_MS if number is None else number) / 1000):
-                await exchange.released.wait()
-    return reply.piece(f"answer to {exchange.token}") + reply.end()
-
-
-async def _obey(lab: Lab, exchange: Exchange, http: _Http, reply: Reply) -> bytes:
-    """Park, and do what is ordered; the last frames, where that was the end of it."""
-    lab._parked(exchange)
-    while True:
-        while exchange.orders:
-            order, text = exchange.orders.popleft()
-            if order == "say":
-                await http.data(reply.piece(text))
-                continue
-            exchange.ending_at = trio.current_time()
-            if order == "fail":
-                return reply.fail()
-            if order == "tool":
-                return reply.tool(mark(exchange.token, text)) + reply.end()
-            return (reply.call(text, {}) if order == "call" else b"") + reply.end()
-        if exchange.released.is_set():
-            return b""
-        exchange.ordered = trio.Event()
-        await exchange.ordered.wait()
-
-
-async def _park(lab: Lab, exchange: Exchange) -> None:
-    lab._parked(exchange)
-    await exchange.released.wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
 import attrs
@@ -41,6 +41,8 @@ class Exchange:
         finished_at: when the response was sent in full.
         dropped_at: when the client was seen to have gone before that.
         body: the request as it came, JSON.
+        side: whether it is beside the turn, although it quotes its prompt: a title, a summary. It
+            is answered at once, and is no request of the turn.
         released: set when it is to answer to its end.
         orders: what it is yet to do where it is parked.
         ordered: set when there is more of it to do.
@@ -53,12 +55,13 @@ class Exchange:
     connection: Connection
     arrived_at: float
     body: bytes = attrs.field(repr=False)
+    side: bool = False
     parked_at: float | None = None
     ending_at: float | None = None
     finished_at: float | None = None
     dropped_at: float | None = None
     released: trio.Event = attrs.field(factory=trio.Event, repr=False)
-    orders: deque[tuple[Order, str]] = attrs.field(factory=deque, repr=False)
+    orders: deque[tuple[Order, str, Mapping[str, Any]]] = attrs.field(factory=deque, repr=False)
     ordered: trio.Event = attrs.field(factory=trio.Event, repr=False)
 
     def json(self) -> Any:
@@ -105,7 +108,11 @@ class Lab:
 
     def requests(self, token: str) -> list[Exchange]:
         """The turn's model requests, oldest first."""
-        return [exchange for exchange in self.exchanges if exchange.token == token]
+        return [one for one in self.exchanges if one.token == token and not one.side]
+
+    def side_requests(self, token: str) -> list[Exchange]:
+        """Those that quote the turn's prompt and are none of its own, oldest first."""
+        return [one for one in self.exchanges if one.token == token and one.side]
 
     def open_requests(self, token: str) -> list[Exchange]:
         """Those whose client still waits for the rest."""
@@ -143,18 +150,21 @@ class Lab:
             exchange.released.set()
             exchange.ordered.set()
 
-    def order(self, token: str, order: Order, text: str = "") -> None:
+    def order(
+        self, token: str, order: Order, text: str = "", arguments: Mapping[str, Any] | None = None
+    ) -> None:
         """Have the turn's requests that are parked do something more.
 
         Args:
             token: the turn's.
             order: `say` another piece, `end` without another word, `fail`, run a command by the
-                shell `tool`, or `call` another tool, without arguments; after its result the next
-                request does as the prompt says.
+                shell `tool`, or `call` any tool; after its result the next request does as the
+                prompt says.
             text: the piece, the command, or the tool's name.
+            arguments: what the tool is called with; None: nothing.
         """
         for exchange in self.open_requests(token):
-            exchange.orders.append((order, text))
+            exchange.orders.append((order, text, arguments or {}))
             exchange.ordered.set()
 
     async def until(self, condition: Callable[[], object]) -> None:

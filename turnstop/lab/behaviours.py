@@ -25,7 +25,9 @@ import attrs
 
 Word: TypeAlias = Literal["answer", "park", "headers", "hold", "drip", "tool", "refuse", "fail"]
 
-_PROMPT = re.compile(r"\[turn:([\w.-]+)\]\s*(.*)", re.DOTALL)
+_TOKEN = re.compile(r"\[turn:([\w.-]+)\]\s*")
+# Programs put tagged context of their own around what the user wrote.
+_CONTEXT = re.compile(r"\n\s*<[A-Za-z].*", re.DOTALL)
 _TOOL = re.compile(r"(\w+)(?:\s+(\d+))?\s+\$\s(.*)", re.DOTALL)
 
 
@@ -61,17 +63,16 @@ def read_prompt(text: str) -> tuple[str, Behaviour] | None:
 
     A message with a token and no known word is answered.
     """
-    found = _PROMPT.search(text)
-    if found is None:
+    tokens = list(_TOKEN.finditer(text))
+    if not tokens:
         return None
-    word, _, rest = found[2].partition(" ")
-    word = word.strip()
+    found = tokens[-1]
+    word, rest, *_ = *_CONTEXT.sub("", text[found.end() :]).split(maxsplit=1), "", ""
     if word == "tool" and (tool := _TOOL.match(rest)):
         number = None if tool[2] is None else int(tool[2])
         return found[1], Behaviour("tool", number, tool[3], _word(tool[1]))
-    number_text = rest.split(maxsplit=1)[0] if rest.strip() else ""
-    number = int(number_text) if number_text.isdecimal() else None
-    return found[1], Behaviour(_word(word), number)
+    first = rest.split(maxsplit=1)[0] if rest.strip() else ""
+    return found[1], Behaviour(_word(word), int(first) if first.isdecimal() else None)
 
 
 def write_prompt(behaviour: Behaviour, token: str | None = None) -> tuple[str, str]:

@@ -7,8 +7,8 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ._wire import Asked, server_event
-from .behaviours import read_prompt
+from ._tools import Tool
+from ._wire import Asked, Reader, dicts, server_event, texts
 
 _CALL = "_call"
 _OUTPUT = "_call_output"
@@ -25,14 +25,21 @@ class Responses:
 
     def read(self, body: Mapping[str, Any]) -> Asked:
         """Understand a request."""
-        prompt, results = "", 0
+        reader = Reader()
         for item in _items(body):
-            text = _user_text(item)
-            if text and read_prompt(text):
-                prompt, results = text, 0
+            if item.get("role") == "user":
+                for text in texts(item.get("content")):
+                    reader.text(text)
             elif str(item.get("type")).endswith(_OUTPUT):
-                results += 1
-        return Asked(prompt, results, tuple(_faults(body)))
+                reader.result()
+        return Asked(
+            reader.prompt,
+            reader.results,
+            tuple(_faults(body)),
+            tuple(_tools(body)),
+            body.get("max_output_tokens"),
+            body.get("stream") is True,
+        )
 
     def reply(self, body: Mapping[str, Any]) -> ResponsesReply:
         """A new response."""
@@ -69,10 +76,6 @@ class ResponsesReply:
             delta=text,
         )
 
-    def tool(self, command: str) -> bytes:
-        """A call of `exec_command`."""
-        return self.call("exec_command", {"cmd": command, "yield_time_ms": 30_000})
-
     def call(self, name: str, arguments: Mapping[str, Any]) -> bytes:
         """A call of any tool."""
         call = {
@@ -100,6 +103,10 @@ class ResponsesReply:
         response = self._response("failed")
         response["error"] = {"code": "server_error", "message": "the lab was asked to fail"}
         return self._event("response.failed", response=response)
+
+    def whole(self) -> dict[str, Any]:
+        """The response."""
+        return self._response("completed")
 
     def _item(self) -> dict[str, Any]:
         content = [{"type": "output_text", "text": "".join(self._text), "annotations": []}]
@@ -135,18 +142,12 @@ def _items(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     given = body.get("input")
     if isinstance(given, str):
         yield {"type": "message", "role": "user", "content": given}
-    elif isinstance(given, list):
-        yield from (item for item in given if isinstance(item, dict))
+    yield from dicts(given)
 
 
-def _user_text(item: Mapping[str, Any]) -> str:
-    if item.get("role") != "user":
-        return ""
-    content = item.get("content")
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    return "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
+def _tools(body: Mapping[str, Any]) -> Iterator[Tool]:
+    for tool in dicts(body.get("tools")):
+        yield Tool(str(tool.get("name", tool.get("type"))), tool.get("parameters") or {})
 
 
 def _faults(body: Mapping[str, Any]) -> Iterator[str]:

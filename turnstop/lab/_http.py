@@ -1,0 +1,84 @@
+"""h11 on a stream of Trio's."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import trio
+
+try:
+    import h11
+except ImportError:
+    install = "python -m pip install 'turnstop[lab]'"
+    raise ImportError(f"turnstop.lab needs h11: {install}") from None
+
+
+class Http:
+    """h11 on a stream. Reading is split: request bytes by one task, then the end by another."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._machine = h11.Connection(h11.SERVER)
+        self._head_only = False
+        self.left = False
+
+    async def next_request(self) -> h11.Request | None:
+        """The next request's head; None at the end of the connection."""
+        event = await self._next_event()
+        self._head_only = isinstance(event, h11.Request) and event.method == b"HEAD"
+        return event if isinstance(event, h11.Request) else None
+
+    async def read_body(self) -> bytes:
+        """The request's body, whole."""
+        parts = []
+        while isinstance(event := await self._next_event(), h11.Data):
+            parts.append(bytes(event.data))
+        return b"".join(parts)
+
+    async def _next_event(self) -> object:
+        while (event := self._machine.next_event()) is h11.NEED_DATA:
+            if self._machine.they_are_waiting_for_100_continue:
+                await self._send(h11.InformationalResponse(status_code=100, headers=[]))
+            self._machine.receive_data(await self._stream.receive_some())
+        return event
+
+    async def wait_left(self) -> None:
+        """Return when the client has closed or reset; a pipelined request is kept for later."""
+        try:
+            while data := await self._stream.receive_some():
+                self._machine.receive_data(data)
+        except trio.BrokenResourceError:
+            pass
+        self.left = True
+
+    async def head(self, status: int, headers: list[tuple[str, str]]) -> None:
+        """Send the response's head."""
+        await self._send(h11.Response(status_code=status, headers=headers))
+
+    async def data(self, data: bytes) -> None:
+        """Send a piece of the body."""
+        await self._send(h11.Data(data=data))
+
+    async def end(self) -> None:
+        """The response is complete."""
+        await self._send(h11.EndOfMessage())
+
+    async def json(self, status: int, content: object) -> None:
+        """Send a whole response."""
+        data = json.dumps(content).encode()
+        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(data)))]
+        await self.head(status, headers)
+        if not self._head_only:
+            await self.data(data)
+        await self.end()
+
+    async def _send(self, event: Any) -> None:
+        await self._stream.send_all(self._machine.send(event) or b"")
+
+    def start_next_cycle(self) -> bool:
+        """Whether the connection can carry another request, which is then awaited."""
+        if self._machine.our_state is h11.DONE and self._machine.their_state is h11.DONE:
+            self._machine.start_next_cycle()
+            return True
+        return False
