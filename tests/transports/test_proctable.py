@@ -138,9 +138,32 @@ async def test_an_environment_that_is_not_shown_for_a_moment_is_waited_for(
     folder.mkdir()
     (folder / "environ").write_bytes(b"")
     (folder / "statm").write_text("100 50 20\n")
+    (folder / "stat").write_text("77 (sh) S " + "0 " * 49)
     monkeypatch.setattr(proctable, "_PROC", tmp_path)
     monkeypatch.setattr("time.sleep", lambda _: (folder / "environ").write_bytes(b"A=1\0"))
     assert proctable._read_environment(77) == b"A=1\0"
+
+
+async def test_nobody_waits_for_the_environment_of_who_was_given_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = subprocess.Popen(  # noqa: ASYNC220
+        ["/bin/sh", "-c", "echo up; read line"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={},
+        start_new_session=True,
+    )
+    waits: list[float] = []
+    try:
+        await ready(process)
+        monkeypatch.setattr("time.sleep", waits.append)
+        proctable._read_environment(process.pid)
+        assert waits == []
+    finally:
+        end(process)
+        assert process.stdin is not None
+        process.stdin.close()
 
 
 async def test_who_was_signalled_costs_no_file_for_ever() -> None:

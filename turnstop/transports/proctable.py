@@ -33,7 +33,8 @@ T = TypeVar("T")
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LOOK_EVERY = 0.002
-_LOOKS_AT_EMPTY = 8
+_LOOKS_AT_EMPTY = 100
+_END_OF_ENVIRONMENT = 48
 _REPLACED_WITHIN = 0.0005
 _LOOKERS_LIMIT = 8
 _lookers: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("turnstop lookers")
@@ -191,17 +192,26 @@ def _read_environment(pid: int) -> bytes:
     that began it has just been ended, would be nobody's child and carry no mark.
     """
     for _ in range(_LOOKS_AT_EMPTY):
-        block = _read(pid, "environ")
-        if block or not _is_program(pid):
-            return block
+        if (block := _read(pid, "environ")) or not _is_replaced(pid):
+            # The next program may have come between the two looks.
+            return block or _read(pid, "environ")
         time.sleep(_REPLACED_WITHIN)
     return b""
 
 
-def _is_program(pid: int) -> bool:
-    """Whether it has memory of its own, that we may look at: no kernel thread, and not dying."""
+def _is_replaced(pid: int) -> bool:
+    """Whether its next program is being loaded: it has memory, and no place for an environment.
+
+    One that was begun with an empty environment has a place for it.
+    """
     memory = _read(pid, "statm").partition(b" ")[0]
-    return memory not in (b"", b"0") and os.access(f"{_PROC}/{pid}/environ", os.R_OK)
+    place = _read(pid, "stat").rpartition(b")")[2].split()[_END_OF_ENVIRONMENT:][:1]
+    return memory not in (b"", b"0") and place == [b"0"] and _may_look(pid)
+
+
+def _may_look(pid: int) -> bool:
+    """Whether we are shown its memory: to others the place is shown as 0."""
+    return os.access(f"{_PROC}/{pid}/environ", os.R_OK)
 
 
 def _ancestry(table: Mapping[int, TableEntry]) -> set[int]:
