@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import trio
 
 import turnstop
 from turnstop.adapters.codex import open_codex
-from turnstop.lab import Behaviour, Lab, codex_env, find_codex, open_lab, write_prompt
+from turnstop.lab import Behaviour, Lab, find_program, open_lab, program_env, write_prompt
 from turnstop.lab.responses import ResponsesReply
 from turnstop.testing.golden import Wire, WireFrame, read_frames, tidy, write_wire
 from turnstop.testing.recording.codex.rules import RULES, codex_names
@@ -32,11 +32,11 @@ PATIENCE = 120.0
 @contextmanager
 def sub_agents() -> Iterator[None]:
     """Let the lab's model turn the command `AGENT prompt` into a sub-agent with that prompt."""
-    plain = ResponsesReply.tool
+    plain = ResponsesReply.call
 
-    def tool(reply: ResponsesReply, command: str) -> bytes:
-        frame = plain(reply, command)
-        _, found, prompt = command.partition("AGENT ")
+    def call_agent(reply: ResponsesReply, name: str, arguments: Mapping[str, Any]) -> bytes:
+        frame = plain(reply, name, arguments)
+        _, found, prompt = arguments.get("cmd", "").partition("AGENT ")
         if not found:
             return frame
         call = reply._output[-1]
@@ -46,7 +46,7 @@ def sub_agents() -> Iterator[None]:
         return reply._event("response.output_item.done", output_index=0, item=call)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ResponsesReply, "tool", tool)
+        patch.setattr(ResponsesReply, "call", call_agent)
         yield
 
 
@@ -111,9 +111,9 @@ async def record(scene: Scene, home: Path) -> tuple[WireFrame, ...]:
     tap = [sys.executable, "-m", "turnstop.lab.tap", str(wire), "--"]
     with trio.fail_after(PATIENCE), sub_agents():
         async with open_lab() as lab:
-            env: dict[str, Any] = codex_env(lab.url, home)
+            env: dict[str, Any] = program_env("codex", lab.url, home)
             env["PYTHONPATH"] = str(Path(turnstop.__file__).parents[1])
-            command = [*tap, find_codex().path, "app-server"]
+            command = [*tap, find_program("codex").path, "app-server"]
             async with open_codex(command, cwd=home, env=env, **scene.settings) as codex:  # type: ignore[arg-type]
                 # What codex is told has to do: its commands are looked for in no process table.
                 codex._look = find_none
@@ -123,7 +123,7 @@ async def record(scene: Scene, home: Path) -> tuple[WireFrame, ...]:
 
 async def main() -> None:
     """Record every scene anew, or those that are named."""
-    version = (await find_codex().version()).removeprefix("codex-cli ")
+    version = await find_program("codex").version()
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name in sys.argv[1:] or SCENES:
         with tempfile.TemporaryDirectory(prefix="golden-") as home:

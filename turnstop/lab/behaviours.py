@@ -26,6 +26,7 @@ import attrs
 Word: TypeAlias = Literal["answer", "park", "headers", "hold", "drip", "tool", "refuse", "fail"]
 
 _TOKEN = re.compile(r"\[turn:([\w.-]+)\]\s*")
+_LINE = re.compile(r"^\s*" + _TOKEN.pattern, re.MULTILINE)
 # Programs put tagged context of their own around what the user wrote.
 _CONTEXT = re.compile(r"\n\s*<[A-Za-z].*", re.DOTALL)
 _TOOL = re.compile(r"(\w+)(?:\s+(\d+))?\s+\$\s(.*)", re.DOTALL)
@@ -63,10 +64,10 @@ def read_prompt(text: str) -> tuple[str, Behaviour] | None:
 
     A message with a token and no known word is answered.
     """
-    tokens = list(_TOKEN.finditer(text))
-    if not tokens:
+    # Where prompts were put together, each has a line of its own; a command may hold another one.
+    found = next(reversed(list(_LINE.finditer(text))), _TOKEN.search(text))
+    if found is None:
         return None
-    found = tokens[-1]
     word, rest, *_ = *_CONTEXT.sub("", text[found.end() :]).split(maxsplit=1), "", ""
     if word == "tool" and (tool := _TOOL.match(rest)):
         number = None if tool[2] is None else int(tool[2])
