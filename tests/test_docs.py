@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -37,9 +36,15 @@ class Need:
 
 
 def _codex() -> bool:
-    return (
-        shutil.which("codex") is not None or importlib.util.find_spec("codex_cli_bin") is not None
-    )
+    try:
+        from turnstop.lab import MissingProgram, find_program
+    except ImportError:
+        return False
+    try:
+        find_program("codex")
+    except MissingProgram:
+        return False
+    return True
 
 
 A2A_SERVER = ("a2a", "uvicorn", "sse_starlette")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -16,12 +15,14 @@ from turnstop.events import Event, Text
 from turnstop.lab import MissingProgram
 from turnstop.lab.a2a import A2AServer, open_a2a_server
 
+from . import REQUIRED
+
 try:
     import httpx
 
     from turnstop.adapters.a2a import A2ASession, open_a2a
 except ImportError as absent:
-    if os.environ.get("TURNSTOP_REAL") == "require":
+    if REQUIRED:
         raise
     pytest.skip(str(absent), allow_module_level=True)
 
@@ -42,7 +43,7 @@ async def open_server(kind: str = STREAMING) -> AsyncGenerator[A2AServer, None]:
             async with open_a2a_server(**KINDS[kind]) as server:
                 yield server
         except MissingProgram as missing:
-            if os.environ.get("TURNSTOP_REAL") == "require":
+            if REQUIRED:
                 raise
             pytest.skip(str(missing))
 

@@ -10,8 +10,10 @@ import pytest
 import trio
 
 from turnstop.cli.band import BandAbsent, find_band_python, open_band
-from turnstop.lab import MissingProgram, codex_env, find_codex, open_lab
+from turnstop.lab import open_lab, program_env
 from turnstop.lab.a2a import open_a2a_server
+
+from . import real_program
 
 
 @pytest.fixture
@@ -24,19 +26,14 @@ def python() -> str:
 
 @pytest.fixture
 def codex() -> str:
-    try:
-        return find_codex().path
-    except MissingProgram as missing:
-        if os.environ.get("TURNSTOP_REAL") == "require":
-            raise
-        pytest.skip(str(missing))
+    return real_program("codex").path
 
 
 async def test_codex_is_stopped_while_it_streams(python: str, codex: str, tmp_path: Path) -> None:
     command = [codex, "app-server", "--listen", "stdio://"]
     with trio.fail_after(60):
         async with open_lab() as lab:
-            env = codex_env(lab.url, tmp_path)
+            env = program_env("codex", lab.url, tmp_path)
             async with open_band(
                 python, backend="codex", command=command, cwd=os.fspath(tmp_path), env=env
             ) as peer:
@@ -61,7 +58,7 @@ async def test_codex_goes_on_when_the_stop_meets_the_start(
     command = [codex, "app-server", "--listen", "stdio://"]
     with trio.fail_after(60):
         async with open_lab() as lab:
-            env = codex_env(lab.url, tmp_path)
+            env = program_env("codex", lab.url, tmp_path)
             async with open_band(
                 python, backend="codex", command=command, cwd=os.fspath(tmp_path), env=env
             ) as peer:

@@ -14,15 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from . import REQUIRED, real_program
+
+real_program("codex")
 try:
-    import h11  # noqa: F401
     import rich  # noqa: F401
-
-    from turnstop.lab import MissingProgram, find_codex
-
-    find_codex()
-except (ImportError, MissingProgram) as absent:
-    if os.environ.get("TURNSTOP_REAL") == "require":
+except ImportError as absent:
+    if REQUIRED:
         raise
     pytest.skip(str(absent), allow_module_level=True)
 

@@ -21,26 +21,12 @@ from turnstop import BackendError, BackendLost, BackendRefused, Ending, Proof, S
 from turnstop.abc import Request
 from turnstop.adapters.codex import open_codex
 from turnstop.events import Ask, Event, Text, ToolCall
+from turnstop.lab import Behaviour, Lab, open_lab, program_env, write_prompt
 
-try:
-    from turnstop.lab import (
-        Behaviour,
-        Lab,
-        MissingProgram,
-        codex_env,
-        find_codex,
-        open_lab,
-        write_prompt,
-    )
+from . import real_program
+from .golden_codex import sub_agents
 
-    from .golden_codex import sub_agents
-
-    PROGRAM = find_codex().path
-except (ImportError, MissingProgram) as absent:
-    if os.environ.get("TURNSTOP_REAL") == "require":
-        raise
-    pytest.skip(str(absent), allow_module_level=True)
-
+PROGRAM = real_program("codex").path
 PATIENCE = 60.0
 BUDGET = StopBudget(20.0, 5.0)
 LOOP = "while :; do sleep 0.05; done"
@@ -113,7 +99,7 @@ async def open_world(
 ) -> AsyncGenerator[World, None]:
     with trio.fail_after(4 * PATIENCE):
         async with open_lab() as lab:
-            env = codex_env(lab.url, home)
+            env = program_env("codex", lab.url, home)
             async with open_codex(PROGRAM, cwd=home, env=env, **options) as codex:  # type: ignore[arg-type]
                 async with turnstop.open_rooms(codex, budget=budget) as rooms:
                     yield World(lab, rooms, home)
@@ -325,7 +311,7 @@ async def test_a_cancellation_around_everything_still_stops_for_real(tmp_path: P
 
 async def test_a_busy_thread_is_refused_and_its_turn_untouched(tmp_path: Path) -> None:
     async with open_lab() as lab:
-        env = codex_env(lab.url, tmp_path)
+        env = program_env("codex", lab.url, tmp_path)
         async with open_codex(PROGRAM, cwd=tmp_path, env=env) as codex:
             token, prompt = write_prompt(Behaviour("park"))
             turn = await codex.start(Request("a", "1", prompt))

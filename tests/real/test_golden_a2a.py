@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 import attrs
 import pytest
 
 from turnstop.lab import MissingProgram
 from turnstop.testing.golden import WireFrame, differences, read_wire
+
+from . import REQUIRED
 
 try:
     from turnstop.testing.recording.a2a.rules import RULES, a2a_names
@@ -16,7 +16,7 @@ try:
 
     from .golden_a2a import FOLDER, record
 except ImportError as absent:
-    if os.environ.get("TURNSTOP_REAL") == "require":
+    if REQUIRED:
         raise
     pytest.skip(str(absent), allow_module_level=True)
 
@@ -25,7 +25,7 @@ async def recorded(name: str) -> tuple[WireFrame, ...]:
     try:
         return await record(SCENES[name])
     except MissingProgram as missing:
-        if os.environ.get("TURNSTOP_REAL") == "require":
+        if REQUIRED:
             raise
         pytest.skip(str(missing))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import attrs
@@ -13,16 +12,10 @@ from turnstop.testing.golden import Wire, WireFrame, differences, read_wire
 from turnstop.testing.recording.codex.rules import RULES, codex_names, rules_for
 from turnstop.testing.recording.codex.scenes import SCENES
 
-try:
-    from turnstop.lab import MissingProgram, find_codex
+from . import real_program
+from .golden_codex import FOLDER, record
 
-    find_codex()
-
-    from .golden_codex import FOLDER, record
-except (ImportError, MissingProgram) as absent:
-    if os.environ.get("TURNSTOP_REAL") == "require":
-        raise
-    pytest.skip(str(absent), allow_module_level=True)
+PROGRAM = real_program("codex")
 
 
 def read(name: str) -> Wire:
@@ -31,8 +24,8 @@ def read(name: str) -> Wire:
 
 async def test_it_is_the_version_that_was_recorded() -> None:
     """Another version may do as well: this one says why a scene differs, if one does."""
-    version = await find_codex().version()
-    if version.removeprefix("codex-cli ") != read("finish").version:
+    version = await PROGRAM.version()
+    if version != read("finish").version:
         pytest.skip(f"recorded of {read('finish').version}, and here is {version}")
 
 

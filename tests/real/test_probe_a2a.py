@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import importlib
-import os
 
 import pytest
 
 from turnstop.testing import OBLIGATIONS, Outcome, check_obligation
+
+from . import REQUIRED
 
 try:
     for needed in ("uvicorn", "starlette", "sse_starlette"):
         importlib.import_module(needed)
     from turnstop.testing.probes.real_a2a import RealA2AProbe
 except ImportError as absent:
-    if os.environ.get("TURNSTOP_REAL") == "require":
+    if REQUIRED:
         raise
     pytest.skip(f"{absent}: python -m pip install 'turnstop[bench]'", allow_module_level=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import pytest
@@ -10,16 +9,11 @@ import trio
 
 from turnstop import StopBudget
 from turnstop.testing import Outcome, probe_backend
+from turnstop.testing.probes.real_codex import RealCodexProbe
 
-try:
-    from turnstop.lab import MissingProgram, find_codex
-    from turnstop.testing.probes.real_codex import RealCodexProbe
+from . import real_program
 
-    find_codex()
-except (ImportError, MissingProgram) as absent:
-    if os.environ.get("TURNSTOP_REAL") == "require":
-        raise
-    pytest.skip(str(absent), allow_module_level=True)
+real_program("codex")
 
 
 def test_every_promise_that_can_be_tried_is_kept() -> None:

@@ -1,7 +1,7 @@
 """A model endpoint on loopback for real agents, and where to find the real programs.
 
     async with open_lab() as lab:
-        env = codex_env(lab.url, home)          # an agent that asks this lab
+        env = program_env("codex", lab.url, home)   # an agent that asks this lab
         ...                                     # give it the prompt "[turn:abc123] park"
         await lab.parked("abc123")
         ...                                     # stop the turn
@@ -15,20 +15,24 @@ from ._endpoint import open_lab
 from ._ledger import Connection, Exchange, Fault, Lab
 from ._processes import ToolProcess
 from .behaviours import Behaviour, read_prompt, write_prompt
-from .programs import MissingProgram, Program, codex_env, find_codex
+from .environments import program_env
+from .pins import PINS, Pin
+from .programs import MissingProgram, Program, find_program
 
 __all__ = [
+    "PINS",
     "Behaviour",
     "Connection",
     "Exchange",
     "Fault",
     "Lab",
     "MissingProgram",
+    "Pin",
     "Program",
     "ToolProcess",
-    "codex_env",
-    "find_codex",
+    "find_program",
     "open_lab",
+    "program_env",
     "read_prompt",
     "write_prompt",
 ]

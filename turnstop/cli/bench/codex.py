@@ -97,32 +97,32 @@ class CodexBench:
         """codex's own."""
         if importlib.util.find_spec("h11") is None:
             raise Missing("the lab needs h11: python -m pip install 'turnstop[lab]'")
-        from ...lab import MissingProgram, find_codex
+        from ...lab import MissingProgram, find_program
 
         try:
-            version = await find_codex(self._path).version()
+            version = await find_program("codex", self._path).version()
         except MissingProgram as error:
             raise Missing(str(error)) from None
-        return {"codex": version.removeprefix("codex-cli ")}
+        return {"codex": version}
 
     @asynccontextmanager
     async def open_target(self) -> AsyncGenerator[Target, None]:
         """A lab, and a home for codex that goes with it."""
-        from ...lab import find_codex, open_lab
+        from ...lab import find_program, open_lab
 
         with tempfile.TemporaryDirectory(prefix="turnstop-bench-") as home:
             async with open_lab() as lab:
-                command = (find_codex(self._path).path, "app-server")
+                command = (find_program("codex", self._path).path, "app-server")
                 yield LabTarget(lab, command, home)
 
     def open_runner(
         self, runner: RunnerName, target: Target
     ) -> AbstractAsyncContextManager[Runner]:
         """A codex of its own for each runner."""
-        from ...lab import codex_env
+        from ...lab import program_env
 
         assert isinstance(target, LabTarget)
-        env = codex_env(target.lab.url, Path(target.home, runner))
+        env = program_env("codex", target.lab.url, Path(target.home, runner))
         cwd = target.home
         if runner == "raw":
             from .raw_codex import open_raw_codex

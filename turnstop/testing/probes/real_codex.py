@@ -18,7 +18,15 @@ from ..._budget import StopBudget
 from ..._service import open_service
 from ...abc import Backend
 from ...adapters.codex import CodexContent, open_codex
-from ...lab import Behaviour, Lab, codex_env, find_codex, open_lab, read_prompt, write_prompt
+from ...lab import (
+    Behaviour,
+    Lab,
+    find_program,
+    open_lab,
+    program_env,
+    read_prompt,
+    write_prompt,
+)
 from .._probe import Probe, Work
 from ._codex_wire import TurnLog, read_pipe
 
@@ -80,9 +88,9 @@ class RealCodexProbe(Probe):
                 service.start_soon(read_pipe, pipe, self._note)
                 # It never holds: it is looked at whenever the lab has seen something.
                 service.start_soon(self._lab.until, self._look)
-                env = codex_env(self._lab.url, Path(home, "codex"))
+                env = program_env("codex", self._lab.url, Path(home, "codex"))
                 env["PYTHONPATH"] = os.pathsep.join(sys.path)
-                command = [*tap, find_codex().path, "app-server"]
+                command = [*tap, find_program("codex").path, "app-server"]
                 async with open_codex(command, cwd=home, env=env, tools=[_TOOL]) as self._codex:
                     yield self._codex
 
