@@ -11,12 +11,15 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from .pins import PINS
+from .pins import PINS, lab_home
 
 __all__ = ["RUN_VARIABLE", "program_env"]
 
 RUN_VARIABLE = "TURNSTOP_LAB_RUN"
 _KEY = "none-is-needed"
+_NOWHERE = "http://127.0.0.1:9"
+# Of what looks around in the network however it is told not to; the lab itself is asked by HTTP.
+_NO_NETWORK = {"HTTPS_PROXY": _NOWHERE, "NO_PROXY": "127.0.0.1,localhost"}
 _MODEL = "fake-model"
 _XDG = {
     "XDG_CONFIG_HOME": ".config",
@@ -118,6 +121,11 @@ def _claude(url: str, home: Path) -> dict[str, str]:
     }
 
 
+def _zed_claude(url: str, home: Path) -> dict[str, str]:
+    # It asks for the list of plugins whatever it is told.
+    return _claude(url, home) | _NO_NETWORK
+
+
 def _opencode(url: str, home: Path) -> dict[str, str]:
     model = {
         "name": "Fake",
@@ -145,12 +153,15 @@ def _opencode(url: str, home: Path) -> dict[str, str]:
         "OPENCODE_DISABLE_MODELS_FETCH": "1",
         "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
         # It installs packages into its configuration at every start, from wherever npm does.
-        "npm_config_registry": "http://127.0.0.1:9/",
+        "npm_config_registry": _NOWHERE,
     }
 
 
 def _copilot(url: str, home: Path) -> dict[str, str]:
-    return {
+    folder = lab_home() / PINS["copilot"].folder
+    # Else it unpacks 235 MB into each home. It copes with several that do so at once.
+    unpacks = {"COPILOT_PKG_CACHE_HOME": str(folder / "unpacked")} if folder.is_dir() else {}
+    return unpacks | {
         "COPILOT_PROVIDER_BASE_URL": f"{url}/v1",
         "COPILOT_PROVIDER_TYPE": "openai",
         "COPILOT_PROVIDER_API_KEY": _KEY,
@@ -191,7 +202,8 @@ def _omp(url: str, home: Path) -> dict[str, str]:
     models = home / ".omp/agent/models.yml"
     models.parent.mkdir(parents=True, exist_ok=True)
     models.write_text(_OMP_MODELS.format(url=url, key=_KEY, model=_MODEL))
-    return {}
+    # It asks every provider that it knows for its models.
+    return dict(_NO_NETWORK)
 
 
 def _write_json(path: Path, content: object) -> None:
@@ -207,7 +219,7 @@ _CONFIGURE: Mapping[str, Callable[[str, Path], dict[str, str]]] = {
     "codex-acp": _codex_acp,
     "zed-codex-acp": _zed_codex_acp,
     "claude-agent-acp": _claude,
-    "zed-claude-agent-acp": _claude,
+    "zed-claude-agent-acp": _zed_claude,
     "gemini": _gemini,
     "qwen": _qwen,
     "omp": _omp,

@@ -33,7 +33,7 @@ class Pin:
         acp: what makes it speak the Agent Client Protocol; None where nothing does.
         asked_by: how it tells its version: `--version`, or its answer to ACP's `initialize`.
         download: what is fetched, in MB, on Linux x64.
-        size: what is then on disk, in MB, on Linux x64.
+        size: what is then on disk, and what it unpacks there when it is first begun, in MB.
         optional: it is large: a run of the tests goes on without it unless it is asked for.
         lean: optional dependencies are left out; those that it needs are among `packages`.
     """
@@ -133,7 +133,7 @@ _ALL = (
         command=("node_modules/@github/copilot-{platform}/copilot",),
         acp=("--acp", "--no-auto-update"),
         download=124,
-        size=189,
+        size=424,
     ),
     Pin(
         name="codex-acp",
