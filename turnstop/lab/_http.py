@@ -60,21 +60,24 @@ class Http:
         """Send a piece of the body."""
         await self._send(h11.Data(data=data))
 
-    async def end(self) -> None:
-        """The response is complete."""
-        await self._send(h11.EndOfMessage())
+    async def end(self, last: bytes = b"") -> None:
+        """Send the last piece and that the response is complete.
+
+        In one write: a client that has read to the end of its protocol may leave before it reads to
+        the end of the message, and would seem to have left too early.
+        """
+        await self._send(h11.Data(data=last), h11.EndOfMessage())
 
     async def json(self, status: int, content: object) -> None:
         """Send a whole response."""
         data = json.dumps(content).encode()
         headers = [("Content-Type", "application/json"), ("Content-Length", str(len(data)))]
-        await self.head(status, headers)
-        if not self._head_only:
-            await self.data(data)
-        await self.end()
+        head = h11.Response(status_code=status, headers=headers)
+        body = h11.Data(data=b"" if self._head_only else data)
+        await self._send(head, body, h11.EndOfMessage())
 
-    async def _send(self, event: Any) -> None:
-        await self._stream.send_all(self._machine.send(event) or b"")
+    async def _send(self, *events: Any) -> None:
+        await self._stream.send_all(b"".join(self._machine.send(event) or b"" for event in events))
 
     def start_next_cycle(self) -> bool:
         """Whether the connection can carry another request, which is then awaited."""

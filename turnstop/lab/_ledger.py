@@ -100,6 +100,7 @@ class Lab:
         self.faults: list[Fault] = []
         self._service = service
         self._processes: dict[str, dict[tuple[int, int], ToolProcess]] = {}
+        self._failed: set[str] = set()
         self._changed = trio.Event()
 
     def __repr__(self) -> str:

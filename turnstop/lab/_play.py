@@ -13,6 +13,7 @@ from ._wire import Asked, Reply
 
 _PIECES = 3
 _DRIP_MS = 20
+_ERRORS = {400: ("invalid_request_error", "INVALID_ARGUMENT"), 500: ("api_error", "INTERNAL")}
 _EVENT_STREAM = [("Content-Type", "text/event-stream"), ("Cache-Control", "no-store")]
 
 
@@ -30,7 +31,10 @@ class Play:
         """Do what the prompt asked for."""
         behaviour = self.exchange.behaviour
         if behaviour.word == "refuse":
-            await self._refuse("the lab was asked to refuse")
+            await self._refuse(500, "the lab was asked to refuse")
+            return
+        if self.exchange.token in self.lab._failed:
+            await self._refuse(400, "the lab was asked to fail, and stays with it")
             return
         if behaviour.word == "hold":
             self.lab._parked(self.exchange)
@@ -39,22 +43,24 @@ class Play:
             await self.http.head(200, _EVENT_STREAM)
         await self._send(self.reply.begin())
         last = b"" if behaviour.word == "fail" else await self._speak()
+        if not last:
+            self.lab._failed.add(self.exchange.token)
         if self.asked.streamed:
-            await self.http.data(last or self.reply.fail())
-            await self.http.end()
+            await self.http.end(last or self.reply.fail())
         elif last:
             await self.http.json(200, self.reply.whole())
         else:
-            await self._refuse("the lab was asked to fail")
+            await self._refuse(500, "the lab was asked to fail")
 
     async def _send(self, frames: bytes) -> None:
         if self.asked.streamed:
             await self.http.data(frames)
 
-    async def _refuse(self, message: str) -> None:
+    async def _refuse(self, status: int, message: str) -> None:
         # Each program finds its own format's fields in it.
-        error = {"type": "api_error", "code": 500, "status": "INTERNAL", "message": message}
-        await self.http.json(500, {"type": "error", "error": error})
+        kind, name = _ERRORS[status]
+        error = {"type": kind, "code": status, "status": name, "message": message}
+        await self.http.json(status, {"type": "error", "error": error})
 
     async def _speak(self) -> bytes:
         """Say all of the response but its last frames, which are returned; none: it fails."""

@@ -12,7 +12,11 @@
 | `[turn:a1] fail`                 | starts, then reports a failed response              |
 
 The token names the turn in everything that follows from the prompt: requests, connections, and
-the processes of the shell tool.
+the processes of the shell tool. A shell that has commands of its own starts no process for them:
+omp's has `sleep`, where `/bin/sleep` is a process everywhere.
+
+Programs ask again after an error. HTTP 500 is answered to each attempt; after a failed response,
+the turn's further attempts are answered HTTP 400, with which all of them give up.
 """
 
 from __future__ import annotations

@@ -105,17 +105,20 @@ def _tools(body: Mapping[str, Any]) -> Iterator[Tool]:
 
 
 def _faults(contents: list[Mapping[str, Any]]) -> Iterator[str]:
-    """The turn after a turn with calls has as many responses; no other has any."""
+    """Calls follow the user's turn; the turn after them has as many responses; no other has any."""
     waiting: list[str] = []
+    before = "nothing"
     for content in contents:
-        parts = dicts(content.get("parts"))
+        role, parts = str(content.get("role", "user")), dicts(content.get("parts"))
         if not parts:
-            yield f"a turn of the {content.get('role')}'s without parts"
-        responses = [part["functionResponse"] for part in parts if "functionResponse" in part]
+            yield f"a turn of the {role}'s without parts"
+        responses = [part for part in parts if "functionResponse" in part]
         if len(responses) != len(waiting):
             yield f"{len(responses)} responses to {len(waiting)} calls {waiting}"
-        waiting = [
-            str(part["functionCall"].get("name")) for part in parts if "functionCall" in part
-        ]
+        calls = [part["functionCall"] for part in parts if "functionCall" in part]
+        waiting = [str(call.get("name")) for call in calls]
+        if waiting and before not in ("user", "function"):
+            yield f"calls {waiting} after {before}"
+        before = role
     if waiting:
         yield f"0 responses to {len(waiting)} calls {waiting}"

@@ -140,10 +140,15 @@ def _blocks(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _turns(messages: list[Mapping[str, Any]]) -> list[tuple[str, list[Mapping[str, Any]]]]:
-    """The messages as the API sees them: those in a row of one role are one."""
+    """The messages as the API sees them: those in a row of one role are one.
+
+    What a program tells its model in messages of the role `system` is no part of the dialogue.
+    """
     turns: list[tuple[str, list[Mapping[str, Any]]]] = []
     for message in messages:
         role = str(message.get("role"))
+        if role == "system":
+            continue
         if not turns or turns[-1][0] != role:
             turns.append((role, []))
         turns[-1][1].extend(_blocks(message))
@@ -151,20 +156,34 @@ def _turns(messages: list[Mapping[str, Any]]) -> list[tuple[str, list[Mapping[st
 
 
 def _faults(messages: list[Mapping[str, Any]]) -> Iterator[str]:
-    """The user is first; the results of a message's calls are in the next one, one for each."""
+    """The user is first, no text is blank, and calls and results are paired.
+
+    The results of a message's calls are in the next one, one for each, before anything else.
+    """
     turns = _turns(messages)
     if turns and turns[0][0] != "user":
         yield "the first message is not the user's"
     waiting: dict[str, str] = {}
+    seen: set[str] = set()
     for role, blocks in [*turns, ("", [])]:
+        is_late = False
         for block in blocks:
-            if block.get("type") == "tool_result":
-                call = str(block.get("tool_use_id"))
-                if waiting.pop(call, None) is None:
-                    yield f"a result without its call: {call}"
+            if block.get("type") != "tool_result":
+                is_late = True
+                continue
+            call = str(block.get("tool_use_id"))
+            if waiting.pop(call, None) is None:
+                yield f"a result without its call: {call}"
+            elif is_late:
+                yield f"a result behind something else: {call}"
         yield from (f"a call of {name} without its result: {one}" for one, name in waiting.items())
-        calls = [block for block in blocks if block.get("type") == "tool_use"]
-        waiting = {str(block.get("id")): str(block.get("name")) for block in calls}
-        for block in blocks:
-            if block.get("type") == "text" and not str(block.get("text", "")):
-                yield f"an empty text of the {role}'s"
+        waiting = {str(one.get("id")): str(one.get("name")) for one in _of("tool_use", blocks)}
+        yield from (f"a call's id is used again: {call}" for call in waiting.keys() & seen)
+        seen |= waiting.keys()
+        for block in _of("text", blocks):
+            if not str(block.get("text", "")).strip():
+                yield f"a blank text of the {role}'s"
+
+
+def _of(kind: str, blocks: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [block for block in blocks if block.get("type") == kind]
