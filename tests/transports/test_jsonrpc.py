@@ -295,6 +295,69 @@ async def test_a_topic_hears_what_it_was_told_to_hear_too_once_and_until_it_is_c
         assert not connection._topics
 
 
+async def test_what_a_topic_has_not_received_can_be_taken_at_once() -> None:
+    async with wire() as (connection, far, strays):
+        topic = connection.subscribe("t")
+        assert topic.take() == []
+        for number in range(3):
+            await far.write({"method": str(number), "params": {"thread": "t"}})
+        await wait_all_tasks_blocked()
+        assert (await topic.receive()).method == "0"
+        assert [incoming.method for incoming in topic.take()] == ["1", "2"]
+        topic.close()
+        assert (topic.take(), strays) == ([], [])
+
+
+async def test_a_notification_is_told_when_it_has_left() -> None:
+    near, far = memory_stream_pair()
+    clogged, pump = trio.Event(), near.send_stream.send_all_hook
+    assert pump is not None
+
+    async def wait_and_pump() -> None:
+        await clogged.wait()
+        await pump()
+
+    near.send_stream.send_all_hook = wait_and_pump
+    async with open_connection(near, near, topic_of=topic_of, fallback=print) as connection:
+        left: list[str] = []
+
+        async def tell(method: str) -> None:
+            await connection.tell(method, {"x": 1})
+            left.append(method)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(tell, "first")
+            await wait_all_tasks_blocked()
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await connection.tell("withdrawn")
+            assert left == []
+            clogged.set()
+        assert left == ["first"]
+        await connection.tell("second")
+        lines = (await far.receive_some()).splitlines()
+        assert [json.loads(line) for line in lines] == [
+            {"jsonrpc": "2.0", "method": "first", "params": {"x": 1}},
+            {"jsonrpc": "2.0", "method": "second"},
+        ]
+
+
+async def test_a_notification_that_cannot_leave_is_told_of_the_loss() -> None:
+    near, _ = memory_stream_pair()
+    near.send_stream.send_all_hook = trio.sleep_forever
+    async with open_connection(near, near, topic_of=topic_of, fallback=print) as connection:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(tell_in_vain, connection)
+            await wait_all_tasks_blocked()
+            connection.declare_lost(lambda: BackendLost("gone"))
+        await tell_in_vain(connection)
+
+
+async def tell_in_vain(connection: Connection) -> None:
+    with pytest.raises(BackendLost, match="gone"):
+        await connection.tell("first")
+
+
 async def test_several_topics_hear_of_one_thing_until_each_is_closed() -> None:
     async with wire() as (connection, far, strays):
         one, two = connection.subscribe("a"), connection.subscribe("a")

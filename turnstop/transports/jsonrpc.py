@@ -52,6 +52,14 @@ class Topic:
             loss = self._connection._loss
             raise BackendLost("the topic is closed") if loss is None else loss() from None
 
+    def take(self) -> list[Incoming]:
+        """What has come and was not received yet. Never waits."""
+        taken = []
+        with suppress(trio.WouldBlock, trio.EndOfChannel):
+            while True:
+                taken.append(self._pull.receive_nowait())
+        return taken
+
     def also(self, key: str) -> None:
         """Hear from now on what the peer says about `key` too."""
         self._keys.add(key)
@@ -62,9 +70,8 @@ class Topic:
         for key in self._keys:
             self._connection._unsubscribe(key, self)
         self._push.close()
-        with suppress(trio.EndOfChannel):
-            while True:
-                self._connection._fall_back(self._pull.receive_nowait())
+        for incoming in self.take():
+            self._connection._fall_back(incoming)
 
 
 @attrs.define(eq=False)
@@ -181,6 +188,27 @@ class Connection:
     def notify(self, method: str, params: Frame | None = None) -> None:
         """Send a notification; never waits. Dropped where the connection is lost."""
         self._enqueue(self._dialect.notification(method, params))
+
+    async def tell(self, method: str, params: Frame | None = None) -> None:
+        """Send a notification, and return when it has left.
+
+        Raises:
+            BackendLost: the connection is lost.
+
+        **Cancellation:** one that has not begun to leave never does; one that has is sent whole.
+        """
+        if self._loss is not None:
+            raise self._loss()
+        call = _Call(None)
+        # Under itself, for no answer will name it: only a loss ends the wait.
+        self._calls[call] = call
+        self._enqueue(self._dialect.notification(method, params), call)
+        try:
+            await call.written.wait()
+        finally:
+            self._abandon(call, call)
+        if call.error is not None:
+            raise call.error
 
     def subscribe(self, key: str) -> Topic:
         """Hear what the peer says about `key` from now on, until the topic is closed."""
