@@ -61,6 +61,10 @@ class A2ATarget:
             for number, one in enumerate(self.server.work(token), 1)
         ]
 
+    def faults(self, token: str) -> Sequence[str]:
+        """None: it asks no model."""
+        return ()
+
     def sweep(self, token: str) -> None:
         """Nothing: what is left ends with the server."""
 
@@ -69,6 +73,7 @@ class A2ABench:
     """One kind of agent: it streams, is polled, or answers a message at its end only."""
 
     moments: tuple[Moment, ...] = _MOMENTS
+    rooms: int | None = None
 
     def __init__(self, kind: Kind, band_python: str | None = None) -> None:
         self.name = "a2a" if kind == "streaming" else f"a2a-{kind}"

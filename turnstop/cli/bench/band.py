@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import attrs
 import trio
+import trio.lowlevel
 
 from ..._ending import Ending
 from ..band import BandAbsent, BandFailed, BandRunner, BandTurn, find_band_python, open_band
@@ -31,6 +32,10 @@ class _Run:
     _runner: BandRunner
     _turn: BandTurn
     _offset: float
+
+    async def asks(self) -> None:
+        """Never: the peer answers its agents by itself."""
+        await trio.sleep_forever()
 
     async def stop(self) -> None:
         await self._runner.stop(self._turn)
@@ -61,10 +66,16 @@ class _Band:
         self._numbers = itertools.count(1)
         self._offset = trio.current_time() - time.monotonic()
 
-    async def begin(self, room: str, content: str, stop_after: float | None = None) -> _Run:
+    async def begin(
+        self, room: str, content: str, stop_after: float | None = None, *, grants: bool = True
+    ) -> _Run:
         name = f"turn-{next(self._numbers)}"
         turn = await self._runner.start(room, content, turn_id=name, stop_after=stop_after)
         return _Run(self._runner, turn, self._offset)
+
+    async def discard(self, room: str) -> None:
+        """Nothing: it is one process, and the peer's own."""
+        await trio.lowlevel.checkpoint()
 
 
 @asynccontextmanager

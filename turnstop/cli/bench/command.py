@@ -16,34 +16,32 @@ import trio
 from ... import BackendError
 from ..output import opened, writing
 from .a2a import A2ABench
-from .codex import CodexBench
+from .agents import DRIVEN
 from .local import LocalBench
 from .model import MOMENTS, Bench, BenchFailed, Missing, Moment, RunnerName
 from .plot import check_plot, plot
+from .programs import ProgramBench
 from .run import Plan, Results, measure, own_versions
 
-_DEFAULT = ("codex", "a2a", "local")
+_DEFAULT = (*(one.name for one in DRIVEN), "a2a", "local")
 LOST = 1
+FAILED = 2
 INTERRUPTED = 130
 
 
 def benches(codex: str | None = None, band_python: str | None = None) -> dict[str, Bench]:
     """Every backend that there is a bench for, by name."""
-    known: list[Bench] = [CodexBench(codex, band_python)]
+    known: list[Bench] = []
+    for driven in DRIVEN:
+        known.append(ProgramBench(driven, codex if driven.name == "codex" else None, band_python))
     known += [A2ABench(kind, band_python) for kind in ("streaming", "polling", "plain", "swallow")]
     known += [LocalBench()]
     return {bench.name: bench for bench in known}
 
 
 @click.command()
-@click.option("-n", default=50, show_default=True, type=click.IntRange(1), help="Stops a moment.")
-@click.option(
-    "--backend",
-    "names",
-    multiple=True,
-    type=click.Choice(list(benches())),
-    help="Measure this one; may be repeated.  [default: codex, a2a and local, where installed]",
-)
+@click.argument("names", nargs=-1, type=click.Choice(list(benches())), metavar="[BACKEND]...")
+@click.option("-n", default=30, show_default=True, type=click.IntRange(1), help="Stops a moment.")
 @click.option(
     "--moment",
     "moments",
@@ -73,8 +71,8 @@ def benches(codex: str | None = None, band_python: str | None = None) -> dict[st
 @click.option("--codex", metavar="PATH", help="The codex to measure.")
 @click.option("--band-python", metavar="PATH", help="A Python that has the asyncio peer.")
 def bench(
-    n: int,
     names: tuple[str, ...],
+    n: int,
     moments: tuple[Moment, ...],
     against: RunnerName | None,
     json_name: str | None,
@@ -84,10 +82,25 @@ def bench(
 ) -> None:
     """Stop turns of real agents, and measure when their work was gone.
 
-    Exit status: 0; 1 when turnstop lost a stop; 2 when nothing could be measured, or written.
+    BACKEND is one of these, and all that are installed where none is named:
+
+    \b
+    codex, claude, opencode           by their own protocols
+    acp-copilot, acp-codex, acp-codex-zed, acp-claude,
+    acp-gemini, acp-qwen, acp-opencode, acp-omp
+                                      by the Agent Client Protocol
+    a2a                               an agent of the A2A SDK's
+    local                             a function of this program
+    a2a-polling, a2a-plain, a2a-swallow
+                                      measured only where they are named
+
+    `turnstop lab install` gets the programs. Exit status: 0; 1 when turnstop lost a stop; 2 when
+    something that is installed could not be measured, nothing could, or it could not be written.
     """
     if plot_file is not None:
         check_plot(plot_file)
+    if json_name in benches():
+        raise click.BadParameter(f"--json {json_name}: that is a backend; say --json=FILE")
     json_file = None if json_name is None else opened(json_name)
     known = benches(codex, band_python)
     plan = Plan(
@@ -108,6 +121,8 @@ def bench(
             plot(results.series, plot_file)
     if any(row.lost for row in results.rows if row.runner == "turnstop"):
         sys.exit(LOST)
+    if results.failures:
+        sys.exit(FAILED)
 
 
 def run(plan: Plan) -> Results:

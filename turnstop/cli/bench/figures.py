@@ -29,13 +29,27 @@ class Spread:
 
 @attrs.frozen(kw_only=True)
 class Row:
-    """What one runner did at one moment of one backend."""
+    """What one runner did at one moment of one backend.
+
+    Attributes:
+        lost: stops with anything wrong: what follows up to `histories`, or work that went on.
+        lies: settlements that say what was seen to be otherwise.
+        unanswered: sessions whose next turn did not answer and end by itself.
+        histories: sessions whose history was then not valid.
+        killed: stops that took the forceful rung.
+        unconfirmed: stops of which no end was seen.
+        survivors: what settlements named as still alive.
+    """
 
     backend: str
     moment: Moment
     runner: RunnerName
     n: int
     lost: int
+    lies: int
+    unanswered: int
+    histories: int
+    killed: int
     unconfirmed: int
     survivors: int
     endings: dict[str, int]
@@ -107,6 +121,10 @@ def row(backend: str, moment: Moment, runner: RunnerName, samples: Sequence[Samp
         runner=runner,
         n=len(samples),
         lost=sum(bool(sample.lost) for sample in samples),
+        lies=sum(bool(sample.lies) for sample in samples),
+        unanswered=sum(bool(sample.unanswered) for sample in samples),
+        histories=sum(bool(sample.histories) for sample in samples),
+        killed=endings[Ending.KILLED.name],
         unconfirmed=endings[Ending.UNCONFIRMED.name],
         survivors=sum(len(sample.outcome.survivors) for sample in samples),
         endings=dict(sorted(endings.items())),
@@ -130,6 +148,8 @@ def ratios(
     backend: str, moment: Moment, ours: Sequence[Sample], theirs: Sequence[Sample]
 ) -> list[Ratio]:
     """turnstop over the other runner, asked to ended; none where fewer than two pairs count."""
+    if not theirs:
+        return []
     mine, yours = _stopped(ours), _stopped(sample for sample in theirs if not sample.lost)
     pairs = [(mine[pair], yours[pair]) for pair in sorted(mine.keys() & yours.keys())]
     if len(pairs) < 2:

@@ -85,6 +85,10 @@ class LocalTarget:
         """The function, and its program."""
         return tuple(self._asked[token].work)
 
+    def faults(self, token: str) -> Sequence[str]:
+        """None: it asks no model."""
+        return ()
+
     def sweep(self, token: str) -> None:
         """Let the function return."""
         self.finish(token)
@@ -94,7 +98,8 @@ class LocalBench:
     """`turnstop.adapters.local`."""
 
     name = "local"
-    moments: tuple[Moment, ...] = MOMENTS
+    moments: tuple[Moment, ...] = tuple(moment for moment in MOMENTS if moment != "permission")
+    rooms: int | None = None
     runners: tuple[RunnerName, ...] = ("turnstop",)
 
     async def versions(self) -> Mapping[str, str]:

@@ -11,11 +11,10 @@ import click
 
 from ..._ending import Ending
 
-Moment: TypeAlias = Literal["starting", "running", "tool", "finishing"]
+Moment: TypeAlias = Literal["starting", "running", "tool", "permission", "finishing"]
 RunnerName: TypeAlias = Literal["turnstop", "raw", "band"]
 
-MOMENTS: tuple[Moment, ...] = ("starting", "running", "tool", "finishing")
-
+MOMENTS: tuple[Moment, ...] = ("starting", "running", "tool", "permission", "finishing")
 
 PARKED_FOR = 0.020
 """A turn is `running` once nothing of it has been under way for about this many seconds."""
@@ -42,12 +41,14 @@ class Work:
         began_at: when it was first seen.
         ended_at: when its end was seen; None while it goes on.
         pid: of a process, else None.
+        cut: whether somebody was seen to end it before it was done.
     """
 
     name: str
     began_at: float
     ended_at: float | None = None
     pid: int | None = None
+    cut: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -74,6 +75,9 @@ class Outcome:
 class Run(Protocol):
     """A turn of a runner."""
 
+    async def asks(self) -> None:
+        """Wait until it asks for a permission."""
+
     async def stop(self) -> None:
         """Ask for its stop, or do nothing where it is over."""
 
@@ -89,15 +93,21 @@ class Run(Protocol):
 class Runner(Protocol):
     """Who starts and stops turns. A room's turns run one after another."""
 
-    async def begin(self, room: str, content: str, stop_after: float | None = None) -> Run:
+    async def begin(
+        self, room: str, content: str, stop_after: float | None = None, *, grants: bool = True
+    ) -> Run:
         """Queue a turn and return at once.
 
         Args:
             room: the conversation.
             content: the prompt.
             stop_after: stop it by itself, this many seconds after its start call has left.
+            grants: give the permissions that it asks for; else they are left open.
         """
         ...
+
+    async def discard(self, room: str) -> None:
+        """Never use the room again; end what is there for nothing else."""
 
 
 class Target(Protocol):
@@ -105,11 +115,11 @@ class Target(Protocol):
 
     Attributes:
         races_within: `finishing` stops this many seconds at most after the release: about what
-            the backend takes from there to its end.
+            the backend takes from there to its end. None: it is measured first.
     """
 
     @property
-    def races_within(self) -> float:
+    def races_within(self) -> float | None:
         """See above."""
         ...
 
@@ -127,16 +137,28 @@ class Target(Protocol):
         """All work with this token that was ever seen. Looks for more where that takes looking."""
         ...
 
+    def faults(self, token: str) -> Sequence[str]:
+        """What was wrong with the histories that came with this token."""
+        ...
+
     def sweep(self, token: str) -> None:
         """End what is left of it."""
 
 
 class Bench(Protocol):
-    """A backend that can be measured."""
+    """A backend that can be measured.
+
+    Attributes:
+        name: what it is called on the command line and in the table.
+        moments: those that it has.
+        runners: who can drive it.
+        rooms: at most so many are open for a runner at a time; None: as many as it takes.
+    """
 
     name: str
     moments: tuple[Moment, ...]
     runners: tuple[RunnerName, ...]
+    rooms: int | None
 
     async def versions(self) -> Mapping[str, str]:
         """What is measured here, and its version.

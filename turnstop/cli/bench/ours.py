@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
 
 import attrs
 import trio
@@ -12,7 +12,10 @@ import trio.lowlevel
 from ... import BackendError, Rooms, Settlement, Turn, open_rooms
 from ..._unwrap import open_private_nursery
 from ...abc import Backend, RemoteTurn, Request
+from ...events import Ask
 from .model import Outcome
+
+_YES = ("allow", "accept", "approve", "proceed", "once", "yes")
 
 
 class _Noting:
@@ -21,6 +24,8 @@ class _Noting:
     def __init__(self, backend: Backend[str]) -> None:
         self._backend = backend
         self.left: dict[str, trio.Event] = {}
+        if forget := getattr(backend, "forget", None):
+            self.forget = forget
 
     async def start(self, request: Request[str]) -> RemoteTurn:
         self.left[request.turn_id].set()
@@ -30,7 +35,9 @@ class _Noting:
 @attrs.define(eq=False)
 class _Run:
     _turn: Turn
+    _grants: bool
     _left: trio.Event = attrs.field(factory=trio.Event)
+    _asked: trio.Event = attrs.field(factory=trio.Event)
     _admitted: trio.Event = attrs.field(factory=trio.Event)
     _admitted_at: float = 0.0
 
@@ -40,10 +47,16 @@ class _Run:
             async with self._turn as turn:
                 self._admitted_at = trio.current_time()
                 self._admitted.set()
-                async for _ in turn:
-                    pass
+                async for event in turn:
+                    if isinstance(event, Ask):
+                        self._asked.set()
+                        if self._grants:
+                            turn.answer(event, consent(event.choices))
         except BackendError:
             pass  # Told by the settlement.
+
+    async def asks(self) -> None:
+        await self._asked.wait()
 
     async def stop_after_start(self, seconds: float) -> None:
         await self._left.wait()
@@ -67,9 +80,11 @@ class _Ours:
         self._noting = noting
         self._nursery = nursery
 
-    async def begin(self, room: str, content: str, stop_after: float | None = None) -> _Run:
+    async def begin(
+        self, room: str, content: str, stop_after: float | None = None, *, grants: bool = True
+    ) -> _Run:
         turn = self._rooms.turn(room, content)
-        run = _Run(turn)
+        run = _Run(turn, grants)
         self._noting.left[turn.turn_id] = run._left
         self._nursery.start_soon(run.work)
         if stop_after is not None:
@@ -77,6 +92,10 @@ class _Ours:
         # Queued, in this order, before anything is begun after it.
         await trio.lowlevel.checkpoint()
         return run
+
+    async def discard(self, room: str) -> None:
+        with suppress(BackendError):
+            await self._rooms.retire(room)
 
 
 @asynccontextmanager
@@ -86,6 +105,12 @@ async def open_ours(backend: Backend[str]) -> AsyncGenerator[_Ours, None]:
     async with open_rooms(noting) as rooms, open_private_nursery() as nursery:
         yield _Ours(rooms, noting, nursery)
         nursery.cancel_scope.cancel()
+
+
+def consent(choices: Sequence[str]) -> str:
+    """The choice that lets the agent do it, this once where it may be told."""
+    fits = [choice for choice in choices if any(word in choice.lower() for word in _YES)]
+    return min(fits, key=lambda choice: "always" in choice.lower(), default=choices[0])
 
 
 def _outcome(settlement: Settlement) -> Outcome:

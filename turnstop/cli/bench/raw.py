@@ -14,17 +14,25 @@ from ..._ending import Ending
 from .model import Outcome
 
 
+class Refused(Exception):
+    """An error answer, or none since the program has ended."""
+
+
 @attrs.define(eq=False)
 class RawRun:
     """A turn; the protocol's code notes its facts.
 
     Attributes:
+        grants: give the permissions that it asks for.
         left: set it when the start call leaves.
         asked: is set when the stop is asked for.
+        pending: set it when the turn asks for a permission.
     """
 
+    grants: bool = True
     left: trio.Event = attrs.field(factory=trio.Event)
     asked: trio.Event = attrs.field(factory=trio.Event)
+    pending: trio.Event = attrs.field(factory=trio.Event)
     sent_at: float | None = None
     acked_at: float | None = None
     _asked_at: float | None = None
@@ -32,6 +40,10 @@ class RawRun:
     _admitted: trio.Event = attrs.field(factory=trio.Event)
     _outcome: Outcome | None = None
     _over: trio.Event = attrs.field(factory=trio.Event)
+
+    async def asks(self) -> None:
+        """Wait until it asks for a permission."""
+        await self.pending.wait()
 
     async def stop(self) -> None:
         """Ask for its stop, or do nothing where it is over."""
@@ -65,6 +77,10 @@ class RawRun:
         """The cancel request has left."""
         self.sent_at = trio.current_time()
 
+    def note_acked(self) -> None:
+        """The cancel request was answered."""
+        self.acked_at = trio.current_time()
+
     def note_end(self, ending: Ending, at: float) -> None:
         """The protocol's own end of the turn was seen."""
         self._outcome = Outcome(
@@ -83,24 +99,52 @@ Work: TypeAlias = Callable[[RawRun, str, str], Awaitable[None]]
 """Given the run, its room and its prompt: work on it to its end, and note that."""
 
 
-class RawRunner:
-    """Turns in order in each room, by one protocol."""
+def _keep(room: str) -> None:
+    """What is shared by all rooms stays."""
 
-    def __init__(self, work: Work, nursery: trio.Nursery) -> None:
+
+class RawRunner:
+    """Turns in order in each room, by one protocol.
+
+    Args:
+        work: works on a turn.
+        nursery: for the turns.
+        leave: ends what is there for a room only.
+    """
+
+    def __init__(
+        self, work: Work, nursery: trio.Nursery, leave: Callable[[str], None] = _keep
+    ) -> None:
         self._do = work
         self._nursery = nursery
-        self._turns: defaultdict[str, trio.Lock] = defaultdict(trio.Lock)
+        self._leave = leave
+        self._turns: defaultdict[str, trio.StrictFIFOLock] = defaultdict(trio.StrictFIFOLock)
+        self._scopes: defaultdict[str, list[trio.CancelScope]] = defaultdict(list)
 
-    async def begin(self, room: str, content: str, stop_after: float | None = None) -> RawRun:
+    async def begin(
+        self, room: str, content: str, stop_after: float | None = None, *, grants: bool = True
+    ) -> RawRun:
         """Queue a turn."""
-        run = RawRun()
+        run = RawRun(grants)
         self._nursery.start_soon(self._work, run, room, content)
         if stop_after is not None:
             self._nursery.start_soon(run.stop_after_start, stop_after)
         await trio.lowlevel.checkpoint()
         return run
 
+    async def discard(self, room: str) -> None:
+        """Give its turns up, and what is there for the room only."""
+        for scope in self._scopes.pop(room, ()):
+            scope.cancel()
+        self._leave(room)
+
     async def _work(self, run: RawRun, room: str, content: str) -> None:
-        async with self._turns[room]:
-            run.note_admitted()
-            await self._do(run, room, content)
+        with trio.CancelScope() as scope:
+            self._scopes[room].append(scope)
+            async with self._turns[room]:
+                run.note_admitted()
+                try:
+                    await self._do(run, room, content)
+                except Refused:
+                    run.note_end(Ending.FAILED, trio.current_time())
+            self._scopes[room].remove(scope)

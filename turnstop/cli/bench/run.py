@@ -14,6 +14,7 @@ import attrs
 import click
 import trio
 
+from ... import BackendError
 from .figures import Ratio, Row, ratios, row
 from .model import Bench, BenchFailed, Missing, Moment, Runner, RunnerName
 from .trials import Sample, Trials
@@ -49,10 +50,19 @@ class Plan:
 
 @attrs.define
 class Results:
-    """What a run found."""
+    """What a run found.
+
+    Attributes:
+        absent: what was not measured since the backend has no such moment.
+        missing: the backends that are not installed, and how to install each.
+        failures: the backends that did not behave as the bench needs it to, and how.
+    """
 
     versions: dict[str, str] = attrs.field(factory=dict)
     rows: list[Row] = attrs.field(factory=list)
+    absent: list[tuple[str, Moment]] = attrs.field(factory=list)
+    missing: dict[str, str] = attrs.field(factory=dict)
+    failures: dict[str, str] = attrs.field(factory=dict)
     ratios: list[Ratio] = attrs.field(factory=list)
     losses: list[str] = attrs.field(factory=list)
     series: dict[tuple[str, str, RunnerName], Sequence[Sample]] = attrs.field(factory=dict)
@@ -63,6 +73,9 @@ class Results:
             "versions": self.versions,
             "machine": machine(),
             "losses": self.losses,
+            "missing": self.missing,
+            "failures": self.failures,
+            "absent": [{"backend": name, "moment": moment} for name, moment in self.absent],
             "rows": [one.to_json() for one in self.rows],
             "ratios": [one.to_json() for one in self.ratios],
         }
@@ -107,35 +120,52 @@ def machine() -> dict[str, str | int]:
 
 
 async def measure(plan: Plan, results: Results, bar: Bar) -> None:
-    """Stop what the plan says, into the results.
+    """Stop what the plan says, into the results. A backend that fails does not hold the others up.
 
     Raises:
         Missing: a backend that was named is not installed, or none is.
-        BenchFailed: a backend or a runner does not behave as the bench needs it to.
     """
     found = await _found(plan, results)
     total = sum(len(_moments(plan, b)) * len(_runners(plan)) * plan.n for b in found)
     for bench in found:
         bar.begin(f"{bench.name}: opening", total)
-        # Around all that is opened, since what is opened must not outlive a scope inside.
-        with trio.CancelScope(relative_deadline=OPENS_WITHIN) as opening:
-            async with AsyncExitStack() as stack:
-                target = await stack.enter_async_context(bench.open_target())
-                opened: dict[RunnerName, Runner] = {}
-                for name in _runners(plan):
-                    runner = bench.open_runner(name, target)
-                    opened[name] = await stack.enter_async_context(runner)
-                opening.deadline = math.inf
-                trials = Trials(target, opened, bar.step)
-                for moment in _moments(plan, bench):
-                    bar.begin(f"{bench.name}: {moment}", total)
-                    results.add(bench.name, moment, await trials.take(moment, plan.n))
-        if opening.cancelled_caught:
-            raise BenchFailed(f"{bench.name} did not open within {OPENS_WITHIN:.0f} s")
+        try:
+            await _measure_one(plan, bench, results, bar, total)
+        except* (BenchFailed, BackendError) as group:
+            results.failures[bench.name] = _first_text(group)
+
+
+async def _measure_one(plan: Plan, bench: Bench, results: Results, bar: Bar, total: int) -> None:
+    # Around all that is opened, since what is opened must not outlive a scope inside.
+    with trio.CancelScope(relative_deadline=OPENS_WITHIN) as opening:
+        async with AsyncExitStack() as stack:
+            target = await stack.enter_async_context(bench.open_target())
+            opened: dict[RunnerName, Runner] = {}
+            for name in _runners(plan):
+                runner = bench.open_runner(name, target)
+                opened[name] = await stack.enter_async_context(runner)
+            opening.deadline = math.inf
+            trials = Trials(target, opened, bar.step, bench.rooms)
+            for moment in plan.moments:
+                if moment not in _moments(plan, bench):
+                    results.absent.append((bench.name, moment))
+                    continue
+                bar.begin(f"{bench.name}: {moment}", total)
+                results.add(bench.name, moment, await trials.take(moment, plan.n))
+    if opening.cancelled_caught:
+        raise BenchFailed(f"did not open within {OPENS_WITHIN:.0f} s")
+
+
+def _first_text(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error.message if isinstance(error, click.ClickException) else str(error)
 
 
 def _moments(plan: Plan, bench: Bench) -> list[Moment]:
-    return [moment for moment in plan.moments if moment in bench.moments]
+    # The peer answers its agents' permissions by itself.
+    without = "permission" if plan.against == "band" else None
+    return [one for one in plan.moments if one in bench.moments and one != without]
 
 
 def _runners(plan: Plan) -> list[RunnerName]:
@@ -158,7 +188,7 @@ async def _found(plan: Plan, results: Results) -> list[Bench]:
         except Missing as error:
             if bench.name in plan.named:
                 raise
-            click.echo(f"{bench.name} is left out: {error.message}", err=True)
+            results.missing[bench.name] = error.message
         else:
             found.append(bench)
     if not found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
@@ -12,21 +12,29 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from .figures import Row, Spread
+from .model import MOMENTS
 from .run import Bar, Results, machine
 from .trials import WATCH
 
 _WIDTH = 100
 _SPREADS = {
     "sent": "asked_to_sent_ms",
-    "acked": "sent_to_acked_ms",
     "gone": "asked_to_gone_ms",
     "ended": "asked_to_ended_ms",
     "next": "asked_to_admitted_ms",
 }
+_COUNTS = {
+    "lost": "lost",
+    "lies": "lies",
+    "kill": "killed",
+    "unc": "unconfirmed",
+    "surv": "survivors",
+}
 _LEGEND = f"""\
-median/p95/max in ms since the stop was asked for (acked: since it was sent). gone: the work ended
-where it was done. next: the session's next turn was let in. lost: work went on after the settlement
-said gone, or {WATCH:.0f} s after an unconfirmed (unc) one. surv: survivors that were named."""
+median/p95/max in ms since the stop was asked for. gone: the work ended where it was done. next: the
+session's next turn was let in. lost: work went on after the settlement said gone, or {WATCH:.0f} s
+after an unconfirmed one; or the settlement lies; or the next turn did not answer, or its history
+was not valid. kill, unc: settled as KILLED, UNCONFIRMED. surv: survivors that were named."""
 
 
 class _Console(Console):
@@ -65,7 +73,7 @@ def progress() -> Iterator[Bar]:
 
 def show(results: Results, file: TextIO) -> None:
     """Print the table of one run, for a terminal or for a file."""
-    found = _table(results.rows)
+    found = _table(results)
     console = _Console(file=file, width=_width(found, file), highlight=False)
     console.print(found)
     console.print(_LEGEND, style="dim")
@@ -76,6 +84,10 @@ def show(results: Results, file: TextIO) -> None:
         )
     for text in results.losses:
         console.print(text, style="red", markup=False)
+    for name, text in results.failures.items():
+        console.print(f"{name} failed: {text}", style="red", markup=False)
+    for name, text in results.missing.items():
+        console.print(f"{name} is left out: {text}", style="yellow", markup=False)
     where = machine()
     names = " · ".join(f"{name} {version}" for name, version in results.versions.items())
     console.print(f"{names} · {where['system']}, {where['cpus']} CPUs", style="dim")
@@ -89,22 +101,31 @@ def _width(table: Table, file: TextIO) -> int | None:
     return max(_WIDTH, Measurement.get(endless, endless.options, table).maximum)
 
 
-def _table(rows: Sequence[Row]) -> Table:
+def _table(results: Results) -> Table:
     """A line a moment and runner, below the backend's name: it has to fit 100 columns."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("", no_wrap=True)
-    for title in ("n", *_SPREADS, "lost", "unc", "surv"):
+    for title in ("n", *_SPREADS, *_COUNTS):
         table.add_column(title, justify="right", no_wrap=True)
-    backend = ""
-    for row in rows:
-        if row.backend != backend:
-            backend = row.backend
-            table.add_row(f"[bold]{backend}[/]")
-        name = f"  {row.moment}" if row.runner == "turnstop" else f"    {row.runner}"
-        spreads = [_cell(getattr(row, field)) for field in _SPREADS.values()]
-        lost = f"[bold red]{row.lost}[/]" if row.lost else "0"
-        table.add_row(name, str(row.n), *spreads, lost, str(row.unconfirmed), str(row.survivors))
+    for backend in dict.fromkeys(row.backend for row in results.rows):
+        table.add_row(f"[bold]{backend}[/]")
+        rows = [row for row in results.rows if row.backend == backend]
+        for moment in MOMENTS:
+            for row in rows:
+                if row.moment == moment:
+                    table.add_row(*_cells(row))
+            if (backend, moment) in results.absent:
+                table.add_row(f"  {moment}", "n/a", style="dim")
     return table
+
+
+def _cells(row: Row) -> list[str]:
+    name = f"  {row.moment}" if row.runner == "turnstop" else f"    {row.runner}"
+    spreads = [_cell(getattr(row, field)) for field in _SPREADS.values()]
+    counts = [getattr(row, field) for field in _COUNTS.values()]
+    shown = [str(count) if count else "·" for count in counts]
+    wrong = [f"[bold red]{text}[/]" if text != "·" else text for text in shown[:2]]
+    return [name, str(row.n), *spreads, *wrong, *shown[2:]]
 
 
 def _cell(spread: Spread) -> str:

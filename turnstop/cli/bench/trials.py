@@ -6,11 +6,13 @@ import itertools
 import math
 import random
 import re
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import attrs
 import trio
+import trio.lowlevel
 
 from ..._ending import Ending
 from ..._unwrap import open_private_nursery
@@ -23,9 +25,14 @@ NOTICE = 0.010
 process closes its connections when the machine lets it. Work that begins then is lost at once."""
 JITTER = 0.020
 """`starting` stops this long at most after the start call left, in seconds."""
+SETTLES_WITHIN = 12.0
+"""How long a stop may take, in seconds: longer than any budget of turnstop."""
+NO_END = "NONE"
+"""The ending of a turn that nobody has called settled by then."""
 _LOOK_EVERY = 0.5
-_SETUP_WITHIN = 30.0
+_SETUP_WITHIN = 60.0
 _NEXT_WITHIN = 10.0
+_OWN_ENDS = 5
 # As survivors name them: other numbers, of a command line for instance, excuse nothing.
 _PIDS = re.compile(r"\bpid (\d+(?:, \d+)*)")
 
@@ -38,60 +45,93 @@ class Sample:
         pair: samples of different runners with one number were taken one after the other.
         admitted_at: when the session's next turn was let in.
         gone_at: when its last work was seen to end, where any was seen after the asking.
-        lost: what was seen of its work when it should have been gone, or of its session when it
-            should have answered.
+        alive: what was seen of its work when it should have been gone.
+        lies: what its settlement says, and was seen to be otherwise.
+        unanswered: why the session's next turn did not answer and end by itself.
+        histories: what was wrong with the history that the model then got.
     """
 
     runner: RunnerName
     pair: int
     outcome: Outcome
-    admitted_at: float
+    admitted_at: float | None = None
     gone_at: float | None = None
-    lost: tuple[str, ...] = ()
+    alive: tuple[str, ...] = ()
+    lies: tuple[str, ...] = ()
+    unanswered: str = ""
+    histories: tuple[str, ...] = ()
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """All that is wrong with it."""
+        next_turn = (self.unanswered,) if self.unanswered else ()
+        return tuple(dict.fromkeys((*self.alive, *self.lies, *next_turn, *self.histories)))
+
+
+@attrs.frozen
+class _Taken:
+    """A stop that is settled, and what is needed to watch it."""
+
+    sample: Sample
+    room: str
+    token: str
+    run: Run
+    next_token: str
+    following: Run
 
 
 class Trials:
-    """Stops at one moment, by one or more runners in turn."""
+    """Stops at one moment, by one or more runners in turn.
+
+    Args:
+        target: where the work shows.
+        runners: who stops.
+        done: is called for each stop that is judged.
+        rooms: so many are open at most for each runner; None: as many as it takes.
+    """
 
     def __init__(
-        self, target: Target, runners: Mapping[RunnerName, Runner], done: Callable[[], None]
+        self,
+        target: Target,
+        runners: Mapping[RunnerName, Runner],
+        done: Callable[[], None],
+        rooms: int | None = None,
     ) -> None:
         self._target = target
         self._runners = runners
         self._done = done
-        self._free: dict[RunnerName, list[str]] = {name: [] for name in runners}
-        self._names = itertools.count(1)
+        self._pools = {name: _Pool(name, rooms) for name in runners}
 
     async def take(self, moment: Moment, n: int, seed: int = 0) -> list[Sample]:
         """Stop `n` turns by every runner."""
         delays = random.Random(seed)
         samples: list[Sample] = []
+        jitter = JITTER if moment == "starting" else 0.0
+        if moment == "finishing":
+            jitter = await self._races_within()
         async with open_private_nursery() as watchers:
             for pair in range(n):
-                jitter = self._target.races_within if moment == "finishing" else JITTER
                 delay = delays.uniform(0, jitter)
                 # In turn first and second: neither always finds the machine as the other left it.
                 for name in sorted(self._runners, reverse=pair % 2 == 0):
-                    samples.append(await self._stop_one(name, moment, pair, delay, watchers))
+                    taken = await self._stop_one(name, moment, pair, delay)
+                    samples.append(taken.sample)
+                    watchers.start_soon(self._watch, taken)
         return samples
 
-    async def _stop_one(
-        self,
-        name: RunnerName,
-        moment: Moment,
-        pair: int,
-        delay: float,
-        watchers: trio.Nursery,
-    ) -> Sample:
+    async def _stop_one(self, name: RunnerName, moment: Moment, pair: int, delay: float) -> _Taken:
         runner, target = self._runners[name], self._target
         with _bounded(f"{name}, {moment}: a turn was not where it should be"):
             room = await self._room(name)
             token, prompt = target.prompt(moment)
             early = delay if moment == "starting" else None
-            run = await runner.begin(room, prompt, early)
+            run = await runner.begin(room, prompt, early, grants=moment != "permission")
+            if moment == "permission":
+                await run.asks()
             if early is None:
                 await target.reached(token, moment)
-            following = await runner.begin(room, target.prompt(None)[1])
+            next_token, next_prompt = target.prompt(None)
+            following = await runner.begin(room, next_prompt)
             if moment == "finishing":
                 target.finish(token)
                 # Without a delay, not even a checkpoint: the end comes as close as it can.
@@ -99,60 +139,139 @@ class Trials:
                     await trio.sleep(delay)
             if early is None:
                 await run.stop()
-            outcome = await run.settled()
-            admitted_at = await following.admitted()
-        sample = Sample(name, pair, outcome, admitted_at)
-        watchers.start_soon(self._watch, sample, room, token, run, following)
-        return sample
+        sample = Sample(name, pair, Outcome(ending=NO_END, gone=False, settled_at=math.inf))
+        with trio.move_on_after(SETTLES_WITHIN):
+            sample.outcome = await run.settled()
+            sample.admitted_at = await following.admitted()
+        return _Taken(sample, room, token, run, next_token, following)
+
+    async def _races_within(self) -> float:
+        """The median time from the release to a turn's own end, where it is not known."""
+        if self._target.races_within is not None:
+            return self._target.races_within
+        took = []
+        for name in itertools.islice(itertools.cycle(self._runners), _OWN_ENDS):
+            with _bounded(f"{name}: a turn that was released had not ended"):
+                room = await self._room(name)
+                token, prompt = self._target.prompt("finishing")
+                run = await self._runners[name].begin(room, prompt)
+                await self._target.reached(token, "finishing")
+                self._target.finish(token)
+                released_at = trio.current_time()
+                took.append((await run.settled()).settled_at - released_at)
+                self._pools[name].give_back(room)
+        return statistics.median(took)
 
     async def _room(self, name: RunnerName) -> str:
         """A room whose session exists, so that starting means starting a turn."""
-        if self._free[name]:
-            return self._free[name].pop()
-        room = f"{name}-{next(self._names)}"
-        run = await self._runners[name].begin(room, self._target.prompt(None)[1])
-        outcome = await run.settled()
-        if outcome.ending != Ending.FINISHED.name:
-            raise BenchFailed(f"{name}: a turn that nobody stopped ended as {outcome.ending}")
+        room, is_new = await self._pools[name].take()
+        if is_new:
+            run = await self._runners[name].begin(room, self._target.prompt(None)[1])
+            outcome = await run.settled()
+            if outcome.ending != Ending.FINISHED.name:
+                text = f"a turn that nobody stopped ended as {outcome.ending}"
+                raise BenchFailed(f"{name}: {text}")
         return room
 
-    async def _watch(self, sample: Sample, room: str, token: str, run: Run, following: Run) -> None:
+    async def _watch(self, taken: _Taken) -> None:
         """Look for the turn's work until it may be judged, then free the room."""
-        outcome = sample.outcome
+        sample, token = taken.sample, taken.token
+        if sample.outcome.ending == NO_END:
+            sample.alive = (f"not settled within {SETTLES_WITHIN:.0f} s",)
+        else:
+            await self._watch_settled(taken)
+        self._target.sweep(token)
+        pool = self._pools[sample.runner]
+        if sample.lost:
+            with trio.move_on_after(_NEXT_WITHIN):
+                await self._runners[sample.runner].discard(taken.room)
+            pool.close()
+        else:
+            pool.give_back(taken.room)
+        self._done()
+
+    async def _watch_settled(self, taken: _Taken) -> None:
+        sample, token = taken.sample, taken.token
+        settled_at = sample.outcome.settled_at
         async with open_private_nursery() as nursery:
-            nursery.start_soon(_watch_next, sample, following)
-            while (left := outcome.settled_at + WATCH - trio.current_time()) > 0:
+            nursery.start_soon(_watch_next, sample, taken.following)
+            while (left := settled_at + WATCH - trio.current_time()) > 0:
                 self._target.work(token)
                 await trio.sleep(min(_LOOK_EVERY, left))
         # Asked again: the peer's turn may be seen to end after the peer calls it settled.
-        outcome = sample.outcome = await run.settled()
+        outcome = sample.outcome = await taken.run.settled()
         work = self._target.work(token)
-        sample.lost += tuple(_lost(outcome, work))
+        sample.alive = tuple(_alive(outcome, work))
+        sample.lies = tuple(_lies(outcome, work))
+        faults = (*self._target.faults(token), *self._target.faults(taken.next_token))
+        sample.histories = tuple(f"an invalid history: {text}" for text in faults)
         ends = [math.inf if one.ended_at is None else one.ended_at for one in work]
         last = max(ends, default=-math.inf)
         if outcome.asked_at is not None and outcome.asked_at <= last < math.inf:
             sample.gone_at = last
-        self._target.sweep(token)
-        if not sample.lost:
-            self._free[sample.runner].append(room)
-        self._done()
 
 
-def _lost(outcome: Outcome, work: Sequence[Work]) -> list[str]:
-    """The work that gives the settlement the lie."""
-    named = {
+class _Pool:
+    """The rooms of a runner."""
+
+    def __init__(self, name: str, most: int | None) -> None:
+        self._name = name
+        self._most = math.inf if most is None else most
+        self._numbers = itertools.count(1)
+        self._free: list[str] = []
+        self._open = 0
+        self._changed = trio.lowlevel.ParkingLot()
+
+    async def take(self) -> tuple[str, bool]:
+        """A room, and whether it is new."""
+        while not self._free and self._open >= self._most:
+            await self._changed.park()
+        if self._free:
+            return self._free.pop(), False
+        self._open += 1
+        return f"{self._name}-{next(self._numbers)}", True
+
+    def give_back(self, room: str) -> None:
+        """It may be used again."""
+        self._free.append(room)
+        self._changed.unpark()
+
+    def close(self) -> None:
+        """One that was taken is no more."""
+        self._open -= 1
+        self._changed.unpark()
+
+
+def _alive(outcome: Outcome, work: Sequence[Work]) -> list[str]:
+    """The work that goes on after the settlement called it gone, or long after it did not."""
+    limit = outcome.settled_at + (NOTICE if outcome.gone else WATCH)
+    return [
+        one.name
+        for one in work
+        if one.pid not in _named(outcome)
+        and (one.ended_at is None or one.ended_at > limit or one.began_at > outcome.settled_at)
+    ]
+
+
+def _lies(outcome: Outcome, work: Sequence[Work]) -> list[str]:
+    """What the settlement says of the turn, where the work shows otherwise."""
+    found = _alive(outcome, work) if outcome.gone else []
+    if outcome.ending == Ending.FINISHED.name:
+        found += [f"{one.name} cut off, and the turn finished" for one in work if one.cut]
+        found += [] if work else ["finished, and nothing was seen of it"]
+    if outcome.ending == Ending.UNSTARTED.name:
+        found += [f"{one.name} of a turn that did not start" for one in work]
+    return found
+
+
+def _named(outcome: Outcome) -> set[int]:
+    """The processes that the settlement names as alive."""
+    return {
         int(pid)
         for text in outcome.survivors
         for pids in _PIDS.findall(text)
         for pid in pids.split(", ")
     }
-    limit = outcome.settled_at + (NOTICE if outcome.gone else WATCH)
-    return [
-        one.name
-        for one in work
-        if one.pid not in named
-        and (one.ended_at is None or one.ended_at > limit or one.began_at > outcome.settled_at)
-    ]
 
 
 async def _watch_next(sample: Sample, following: Run) -> None:
@@ -161,9 +280,9 @@ async def _watch_next(sample: Sample, following: Run) -> None:
     with trio.move_on_after(_NEXT_WITHIN):
         outcome = await following.settled()
     if outcome is None:
-        sample.lost += (f"the next turn not ended within {_NEXT_WITHIN:.0f} s",)
+        sample.unanswered = f"the next turn not ended within {_NEXT_WITHIN:.0f} s"
     elif outcome.ending != Ending.FINISHED.name:
-        sample.lost += (f"the next turn ended as {outcome.ending}",)
+        sample.unanswered = f"the next turn ended as {outcome.ending}"
 
 
 @contextmanager

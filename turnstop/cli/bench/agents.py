@@ -1,0 +1,142 @@
+"""The real programs that there is a bench for, each with its adapter and its bare protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from .model import Runner
+from .programs import Driven
+
+if TYPE_CHECKING:
+    from ...abc import Backend
+    from ...lab import Program
+
+_WARM = 4
+"""So many processes of a program are kept for each runner: some are watched while one is used."""
+_FEW = 2
+"""The same, where each takes half a gigabyte."""
+
+
+def _codex(
+    command: Sequence[str], cwd: str, env: Mapping[str, str | None]
+) -> AbstractAsyncContextManager[Backend[str]]:
+    from ...adapters.codex import open_codex
+
+    return open_codex(command, cwd=cwd, env=env, approval="untrusted")
+
+
+def _raw_codex(
+    command: Sequence[str], cwd: str, env: Mapping[str, str]
+) -> AbstractAsyncContextManager[Runner]:
+    from .raw_codex import open_raw_codex
+
+    return open_raw_codex(command, cwd, env)
+
+
+def _claude(
+    command: Sequence[str], cwd: str, env: Mapping[str, str | None]
+) -> AbstractAsyncContextManager[Backend[str]]:
+    from ...adapters.claude import open_claude
+
+    return open_claude(command, cwd=cwd, env=env)
+
+
+def _raw_claude(
+    command: Sequence[str], cwd: str, env: Mapping[str, str]
+) -> AbstractAsyncContextManager[Runner]:
+    from .raw_claude import open_raw_claude
+
+    return open_raw_claude(command, cwd, env)
+
+
+def _opencode(
+    command: Sequence[str], cwd: str, env: Mapping[str, str | None]
+) -> AbstractAsyncContextManager[Backend[str]]:
+    from ...adapters.opencode import open_opencode
+
+    return open_opencode(command, cwd=cwd, env=env)
+
+
+def _raw_opencode(
+    command: Sequence[str], cwd: str, env: Mapping[str, str]
+) -> AbstractAsyncContextManager[Runner]:
+    from .raw_opencode import open_raw_opencode
+
+    return open_raw_opencode(command, cwd, env)
+
+
+def _acp(
+    profile: str, command: Sequence[str], cwd: str, env: Mapping[str, str | None]
+) -> AbstractAsyncContextManager[Backend[str]]:
+    from ...adapters.acp import open_acp
+
+    return open_acp(command, profile=profile, cwd=cwd, env=env)
+
+
+def _raw_acp(
+    mode: str, command: Sequence[str], cwd: str, env: Mapping[str, str]
+) -> AbstractAsyncContextManager[Runner]:
+    from .raw_acp import open_raw_acp
+
+    return open_raw_acp(command, cwd, env, mode)
+
+
+def _app_server(program: Program) -> Sequence[str]:
+    return (*program.command, "app-server")
+
+
+def _alone(program: Program) -> Sequence[str]:
+    return program.command
+
+
+def _as_agent(program: Program) -> Sequence[str]:
+    return program.acp_command
+
+
+def _agent(name: str, program: str, profile: str, *, rooms: int = _WARM, mode: str = "") -> Driven:
+    return Driven(
+        name=f"acp-{name}",
+        program=program,
+        command=_as_agent,
+        open_backend=partial(_acp, profile),
+        open_raw=partial(_raw_acp, mode),
+        rooms=rooms,
+    )
+
+
+DRIVEN: tuple[Driven, ...] = (
+    Driven(
+        name="codex",
+        program="codex",
+        command=_app_server,
+        open_backend=_codex,
+        open_raw=_raw_codex,
+        band="codex",
+    ),
+    Driven(
+        name="claude",
+        program="claude",
+        command=_alone,
+        open_backend=_claude,
+        open_raw=_raw_claude,
+        rooms=_WARM,
+    ),
+    Driven(
+        name="opencode",
+        program="opencode",
+        command=_alone,
+        open_backend=_opencode,
+        open_raw=_raw_opencode,
+    ),
+    _agent("copilot", "copilot", "copilot"),
+    _agent("codex", "codex-acp", "codex", mode="read-only"),
+    _agent("codex-zed", "zed-codex-acp", "codex"),
+    _agent("claude", "claude-agent-acp", "claude"),
+    _agent("gemini", "gemini", "gemini"),
+    _agent("qwen", "qwen", "qwen"),
+    _agent("opencode", "opencode", "opencode", rooms=_FEW),
+    _agent("omp", "omp", "omp", rooms=_FEW),
+)
