@@ -1,0 +1,154 @@
+"""One turn of Claude: followed to its own result, interrupted, killed, swept up after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, final
+
+import trio
+
+from ..._errors import Silenced
+from ...abc import Emit, End, How
+from ...transports.jsonrpc import Incoming, Topic
+from ...transports.offspring import Offspring
+from ...transports.peer import Peer
+from ...transports.proctable import TableEntry
+from ...transports.serving import open_serving
+from ._asks import cancelled, decline, to_answer, to_ask
+from ._events import Translator
+from ._interrupt import interrupt
+from ._left import BackgroundTask, Left
+from ._session import ClaudeSession
+
+ClaudeContent: TypeAlias = str | Sequence[Mapping[str, Any]]
+"""What a turn of Claude may be asked: a text, or content blocks of the Messages API."""
+
+_LIFECYCLE = "msg_lifecycle_v1"
+_FATES = {
+    "cancelled": How.CANCELLED,
+    "discarded": How.CANCELLED,
+    "refused": How.FAILED,
+    "completed": How.COMPLETED,
+}
+
+
+@final
+class ClaudeTurn:
+    """A turn, named by the uuid of its message.
+
+    Attributes:
+        session: the conversation.
+    """
+
+    def __init__(
+        self, peer: Peer, topic: Topic, session: ClaudeSession, message: str, offspring: Offspring
+    ) -> None:
+        self.session = session
+        self._peer = peer
+        self._topic = topic
+        self._message = message
+        self._left = Left(peer.rpc, offspring)
+        self._translator = Translator()
+        self._begun = trio.Event()
+        self._over = trio.Event()
+
+    def __repr__(self) -> str:
+        return f"<ClaudeTurn {self._message} of session {self.session}>"
+
+    async def follow(self, emit: Emit) -> End:
+        """Read the conversation until it says what became of this turn."""
+        try:
+            async with open_serving() as serving:
+                while True:
+                    incoming = await self._topic.receive()
+                    if incoming.method == "control_cancel_request":
+                        serving.withdraw(incoming.params.get("request_id"))
+                    elif (end := self._read(incoming)) is not None:
+                        self.session.answered = True
+                        return end
+                    elif not self._begun.is_set():
+                        # It is of an earlier turn, or of one that Claude began by itself.
+                        decline(incoming)
+                    elif incoming.wants_reply:
+                        self._ask(serving.start, emit, incoming)
+                    else:
+                        self._tell(emit, incoming)
+        finally:
+            self._over.set()
+            self._topic.close()
+
+    def _read(self, incoming: Incoming) -> End | None:
+        """Learn where the turn is; its end, if this is it."""
+        params = incoming.params
+        if incoming.method == "system/init":
+            can = params.get("capabilities")
+            self.session.lifecycle = isinstance(can, list) and _LIFECYCLE in can
+            if not self.session.lifecycle:
+                self._begun.set()
+        elif incoming.method == "command_lifecycle" and self._is_mine(params):
+            state = str(params.get("state"))
+            if state == "started":
+                self._begun.set()
+            elif state in _FATES:
+                return End(_FATES[state], usage=self._translator.usage)
+        elif incoming.method == "result" and self._is_mine(params):
+            return self._end(incoming)
+        return None
+
+    def _is_mine(self, params: Mapping[str, Any]) -> bool:
+        named = params.get("command_uuid") or params.get("user_message_uuid")
+        if named is None:
+            # An old Claude names none. Its turns come one after the other, and so do their results.
+            return self._begun.is_set()
+        several = params.get("user_message_uuids")
+        return named == self._message or (isinstance(several, list) and self._message in several)
+
+    def _end(self, result: Incoming) -> End:
+        params, usage = result.params, self._translator.total(result)
+        if not params.get("is_error"):
+            return End(How.COMPLETED, usage=usage)
+        if str(params.get("terminal_reason")).startswith("aborted"):
+            return End(How.CANCELLED, usage=usage)
+        errors = params.get("errors")
+        told = [str(one) for one in errors] if isinstance(errors, list) else []
+        detail = str(params.get("result") or "; ".join(told) or params.get("subtype"))
+        return End(How.FAILED, usage=usage, detail=detail)
+
+    def _tell(self, emit: Emit, incoming: Incoming) -> None:
+        self._left.note(incoming)
+        for event in self._translator.translate(incoming):
+            emit(event)
+
+    def _ask(self, start: Callable[..., None], emit: Emit, incoming: Incoming) -> None:
+        ask = to_ask(incoming)
+        if ask is None:
+            decline(incoming)
+            return
+
+        async def serve(request: Incoming) -> None:
+            try:
+                request.reply(to_answer(request, await emit.ask(ask)))
+            except Silenced:
+                pass
+            finally:
+                # Also when Claude has withdrawn it, or the turn is over: it takes no harm.
+                request.reply(cancelled())
+
+        start(incoming, serve)
+
+    async def cancel(self, sent: Callable[[], None]) -> None:
+        """Interrupt the turn, or cancel its message where it has not begun."""
+        await interrupt(self._peer.rpc, self._begun, self._over, sent)
+
+    async def kill(self) -> None:
+        """End the room's process: SIGTERM to its group, which ends its tools, then SIGKILL."""
+        self._peer.process.hasten()
+        await self.session.process.end()
+
+    async def leftovers(self) -> list[BackgroundTask | TableEntry]:
+        """The background tasks and the processes that it started and that are there."""
+        return await self._left.find()
+
+    async def sweep(self, leftovers: Sequence[object]) -> list[BackgroundTask | TableEntry]:
+        """End them, and what they start on their way out."""
+        return await self._left.end(leftovers)
