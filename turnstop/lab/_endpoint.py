@@ -116,10 +116,10 @@ def _other(path: str) -> tuple[int, Any]:
 def _open_exchange(
     lab: Lab, connection: Connection, wire: Wire, body: bytes, asked: Asked
 ) -> Exchange:
-    token, behaviour = read_prompt(asked.prompt) or ("", Behaviour())
+    token, behaviour = read_prompt(asked.history.prompt) or ("", Behaviour())
     if asked.side:
         behaviour = Behaviour()
-    elif behaviour.word == "tool" and asked.results:
+    elif behaviour.word == "tool" and asked.history.results:
         behaviour = behaviour.after_tool()
     number = len(lab.exchanges) + 1
     now = trio.current_time()

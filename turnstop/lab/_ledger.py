@@ -42,7 +42,7 @@ class Exchange:
         dropped_at: when the client was seen to have gone before that.
         body: the request as it came, JSON.
         side: whether it is beside the turn, although it quotes its prompt: a title, a summary. It
-            is answered at once, and is no request of the turn.
+            is answered at once, whatever the prompt says, and is no request of the turn.
         released: set when it is to answer to its end.
         orders: what it is yet to do where it is parked.
         ordered: set when there is more of it to do.
@@ -113,7 +113,8 @@ class Lab:
 
     def side_requests(self, token: str) -> list[Exchange]:
         """Those that quote the turn's prompt and are none of its own, oldest first."""
-        return [one for one in self.exchanges if one.token == token and one.side]
+        quoted = f"[turn:{token}]".encode()
+        return [one for one in self.exchanges if one.side and quoted in one.body]
 
     def open_requests(self, token: str) -> list[Exchange]:
         """Those whose client still waits for the rest."""

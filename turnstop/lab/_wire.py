@@ -12,21 +12,58 @@ from ._tools import Tool
 from .behaviours import read_prompt
 
 
+@attrs.define
+class History:
+    """What a history comes to, told oldest first: the newest prompt, and what came after it.
+
+    Attributes:
+        prompt: the user's last text with a token; empty where there is none.
+        results: how many tool results came after it.
+        moved_on: whether the user's part went on to something without a token, after an answer.
+    """
+
+    prompt: str = ""
+    results: int = 0
+    moved_on: bool = False
+    _is_answered: bool = False
+
+    def user(self, text: object) -> None:
+        """A text of the user's. What programs add to it of their own carries no token."""
+        if not isinstance(text, str):
+            return
+        if read_prompt(text):
+            self.prompt, self.results = text, 0
+            self.moved_on = self._is_answered = False
+        elif self.prompt and self._is_answered and text.strip():
+            self.moved_on = True
+
+    def model(self, text: object) -> None:
+        """A text of the model's: an answer, unless it calls a tool as well."""
+        if isinstance(text, str) and text.strip():
+            self._is_answered = True
+
+    def call(self) -> None:
+        """The model's call of a tool."""
+        self._is_answered = False
+
+    def result(self) -> None:
+        """A tool's result."""
+        self.results += 1
+
+
 @attrs.frozen
 class Asked:
     """A request, understood.
 
     Attributes:
-        prompt: the user's last text with a token; empty where there is none.
-        results: how many tool results came after it.
+        history: what its history comes to.
         faults: what is wrong with the history, a sentence each.
         tools: those that the model may call.
         limit: how many tokens it may answer, where the request says so.
         streamed: whether the answer is a stream, or one JSON object.
     """
 
-    prompt: str = ""
-    results: int = 0
+    history: History
     faults: tuple[str, ...] = ()
     tools: tuple[Tool, ...] = ()
     limit: int | None = None
@@ -36,10 +73,11 @@ class Asked:
     def side(self) -> bool:
         """Whether it is beside the turn: a title, a summary, a check of the account.
 
-        An agent goes on by calling tools. What is asked without any, or for one token, is not its
-        turn, whatever it quotes.
+        An agent goes on by calling tools: what is asked without any, or for one token, is not its
+        turn, whatever it quotes. Some ask for a summary with all of them: then it is the user's
+        part that says something else, after the prompt was answered.
         """
-        return not self.tools or self.limit == 1
+        return not self.tools or self.limit == 1 or self.history.moved_on
 
 
 class Reply(Protocol):
@@ -88,30 +126,13 @@ class Wire(Protocol):
         ...
 
 
-class Reader:
-    """Goes over a history, oldest first, for the newest prompt and what came after it."""
-
-    def __init__(self) -> None:
-        self.prompt = ""
-        self.results = 0
-
-    def text(self, text: object) -> None:
-        """A text of the user's. What programs add to it of their own carries no token."""
-        if isinstance(text, str) and read_prompt(text):
-            self.prompt, self.results = text, 0
-
-    def result(self) -> None:
-        """A tool's result."""
-        self.results += 1
-
-
 def dicts(given: object) -> list[Mapping[str, Any]]:
     """The objects in what should be a list of them."""
     return [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
 
 
 def texts(content: object) -> Iterable[object]:
-    """The texts of a content that is a text or a list of parts."""
+    """The texts of a content that is a text, or a list of parts."""
     return [content] if isinstance(content, str) else [part.get("text") for part in dicts(content)]
 
 

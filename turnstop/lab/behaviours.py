@@ -30,7 +30,7 @@ import attrs
 Word: TypeAlias = Literal["answer", "park", "headers", "hold", "drip", "tool", "refuse", "fail"]
 
 _TOKEN = re.compile(r"\[turn:([\w.-]+)\]\s*")
-_LINE = re.compile(r"^\s*" + _TOKEN.pattern, re.MULTILINE)
+_LINE = re.compile(r"^[ \t]*" + _TOKEN.pattern, re.MULTILINE)
 # Programs put tagged context of their own around what the user wrote.
 _CONTEXT = re.compile(r"\n\s*<[A-Za-z].*", re.DOTALL)
 _TOOL = re.compile(r"(\w+)(?:\s+(\d+))?\s+\$\s(.*)", re.DOTALL)

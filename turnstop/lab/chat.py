@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ._tools import Tool
-from ._wire import Asked, Reader, data_event, dicts, texts
+from ._wire import Asked, History, data_event, dicts, texts
 
 
 class Chat:
@@ -23,16 +23,8 @@ class Chat:
     def read(self, body: Mapping[str, Any]) -> Asked:
         """Understand a request."""
         messages = dicts(body.get("messages"))
-        reader = Reader()
-        for message in messages:
-            if message.get("role") == "user":
-                for text in texts(message.get("content")):
-                    reader.text(text)
-            elif message.get("role") == "tool":
-                reader.result()
         return Asked(
-            reader.prompt,
-            reader.results,
+            _history(messages),
             tuple(_faults(messages)),
             tuple(_tools(body)),
             body.get("max_completion_tokens", body.get("max_tokens")),
@@ -107,6 +99,20 @@ class ChatReply:
     def _chunk(self, delta: Mapping[str, Any], reason: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": reason}
         return data_event({**self._head("chat.completion.chunk"), "choices": [choice]})
+
+
+def _history(messages: list[Mapping[str, Any]]) -> History:
+    history = History()
+    for message in messages:
+        role = message.get("role")
+        if role in ("user", "assistant"):
+            for text in texts(message.get("content")):
+                (history.user if role == "user" else history.model)(text)
+        if role == "tool":
+            history.result()
+        elif message.get("tool_calls"):
+            history.call()
+    return history
 
 
 def _tools(body: Mapping[str, Any]) -> Iterator[Tool]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ._tools import Tool
-from ._wire import Asked, Reader, data_event, dicts
+from ._wire import Asked, History, data_event, dicts
 
 
 class Gemini:
@@ -30,17 +30,9 @@ class Gemini:
     def read(self, body: Mapping[str, Any]) -> Asked:
         """Understand a request."""
         contents = dicts(body.get("contents"))
-        reader = Reader()
-        for content in contents:
-            for part in dicts(content.get("parts")) if content.get("role") != "model" else ():
-                if "functionResponse" in part:
-                    reader.result()
-                else:
-                    reader.text(part.get("text"))
         config = body.get("generationConfig")
         return Asked(
-            reader.prompt,
-            reader.results,
+            _history(contents),
             tuple(_faults(contents)),
             tuple(_tools(body)),
             config.get("maxOutputTokens") if isinstance(config, dict) else None,
@@ -95,6 +87,21 @@ class GeminiReply:
         spent = len(self._parts)
         usage = {"promptTokenCount": 1, "candidatesTokenCount": spent, "totalTokenCount": 1 + spent}
         return {"candidates": [candidate], "usageMetadata": usage, "responseId": self._id}
+
+
+def _history(contents: list[Mapping[str, Any]]) -> History:
+    history = History()
+    for content in contents:
+        for part in dicts(content.get("parts")):
+            if "functionResponse" in part:
+                history.result()
+            elif "functionCall" in part:
+                history.call()
+            elif not part.get("thought"):
+                (history.model if content.get("role") == "model" else history.user)(
+                    part.get("text")
+                )
+    return history
 
 
 def _tools(body: Mapping[str, Any]) -> Iterator[Tool]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ._tools import Tool
-from ._wire import Asked, Reader, dicts, server_event
+from ._wire import Asked, History, dicts, server_event
 
 
 class Messages:
@@ -23,16 +23,8 @@ class Messages:
     def read(self, body: Mapping[str, Any]) -> Asked:
         """Understand a request."""
         messages = dicts(body.get("messages"))
-        reader = Reader()
-        for message in messages:
-            for block in _blocks(message) if message.get("role") == "user" else ():
-                if block.get("type") == "tool_result":
-                    reader.result()
-                else:
-                    reader.text(block.get("text"))
         return Asked(
-            reader.prompt,
-            reader.results,
+            _history(messages),
             tuple(_faults(messages)),
             tuple(_tools(body)),
             body.get("max_tokens"),
@@ -125,6 +117,19 @@ class MessagesReply:
 
 def _event(kind: str, **fields: Any) -> bytes:
     return server_event(kind, {"type": kind, **fields})
+
+
+def _history(messages: list[Mapping[str, Any]]) -> History:
+    history = History()
+    for role, blocks in _turns(messages):
+        for block in blocks:
+            if block.get("type") == "tool_result":
+                history.result()
+            elif block.get("type") == "tool_use":
+                history.call()
+            else:
+                (history.user if role == "user" else history.model)(block.get("text"))
+    return history
 
 
 def _tools(body: Mapping[str, Any]) -> Iterator[Tool]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ._tools import Tool
-from ._wire import Asked, Reader, dicts, server_event, texts
+from ._wire import Asked, History, dicts, server_event, texts
 
 _CALL = "_call"
 _OUTPUT = "_call_output"
@@ -25,16 +25,8 @@ class Responses:
 
     def read(self, body: Mapping[str, Any]) -> Asked:
         """Understand a request."""
-        reader = Reader()
-        for item in _items(body):
-            if item.get("role") == "user":
-                for text in texts(item.get("content")):
-                    reader.text(text)
-            elif str(item.get("type")).endswith(_OUTPUT):
-                reader.result()
         return Asked(
-            reader.prompt,
-            reader.results,
+            _history(body),
             tuple(_faults(body)),
             tuple(_tools(body)),
             body.get("max_output_tokens"),
@@ -143,6 +135,20 @@ def _items(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     if isinstance(given, str):
         yield {"type": "message", "role": "user", "content": given}
     yield from dicts(given)
+
+
+def _history(body: Mapping[str, Any]) -> History:
+    history = History()
+    for item in _items(body):
+        role, kind = item.get("role"), str(item.get("type"))
+        if role in ("user", "assistant"):
+            for text in texts(item.get("content")):
+                (history.user if role == "user" else history.model)(text)
+        elif kind.endswith(_OUTPUT):
+            history.result()
+        elif kind.endswith(_CALL):
+            history.call()
+    return history
 
 
 def _tools(body: Mapping[str, Any]) -> Iterator[Tool]:
