@@ -137,8 +137,8 @@ def test_the_commands_that_speak_acp(tmp_path: Path) -> None:
 async def test_a_version_is_what_the_program_says(tmp_path: Path) -> None:
     program = Program("codex", (str(write_program(tmp_path / "codex")),), PINS["codex"])
     assert await program.version() == "9.1.0"
-    write_program(tmp_path / "codex", "#!/bin/sh\nexit 3\n")
-    with pytest.raises(MissingProgram, match="does not run"):
+    write_program(tmp_path / "codex", "#!/bin/sh\necho no libc >&2; exit 3\n")
+    with pytest.raises(MissingProgram, match="does not run: it ended with status 3: no libc"):
         await program.version()
     write_program(tmp_path / "codex", "#!/bin/sh\necho hello\n")
     with pytest.raises(MissingProgram, match="told no version: 'hello"):

@@ -8,6 +8,7 @@ import click
 
 _COMMANDS = {
     "bench": "turnstop.cli.bench.command:bench",
+    "lab": "turnstop.cli.lab:lab",
     "probe": "turnstop.cli.probe.command:probe",
 }
 

@@ -84,7 +84,7 @@ class Program:
                     if found := _VERSION.search(said):
                         return found[0]
                     raise MissingProgram(f"{self.path} told no version: {said[:200]!r}")
-            except (OSError, subprocess.CalledProcessError, trio.BrokenResourceError) as error:
+            except OSError as error:
                 raise MissingProgram(f"{self.path} does not run: {error}") from error
         raise MissingProgram(f"{self.path} did not tell its version in {_ANSWERS_WITHIN:.0f} s")
 
@@ -93,10 +93,14 @@ class Program:
             done = await trio.run_process(
                 [*self.command, "--version"],
                 capture_stdout=True,
-                stderr=subprocess.DEVNULL,
+                capture_stderr=True,
+                check=False,
                 env=env,
                 cwd=home,
             )
+            if done.returncode != 0:
+                said = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+                raise OSError(": ".join([f"it ended with status {done.returncode}", *said]))
             return done.stdout.decode(errors="replace")
         async with open_private_nursery() as nursery:
             process = await nursery.start(_run_agent, self.acp_command, env, home)
@@ -126,7 +130,10 @@ async def _run_agent(
 async def _initialize(process: trio.Process) -> dict[str, dict[str, dict[str, str]]]:
     assert process.stdin is not None
     assert process.stdout is not None
-    await process.stdin.send_all(json.dumps(_INITIALIZE).encode() + b"\n")
+    try:
+        await process.stdin.send_all(json.dumps(_INITIALIZE).encode() + b"\n")
+    except trio.BrokenResourceError:
+        raise OSError("it closed its input") from None
     said = b""
     async for piece in process.stdout:
         said += piece

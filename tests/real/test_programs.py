@@ -1,0 +1,39 @@
+"""The real programs are what their pins say, and one can be installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from turnstop.lab import PINS, find_program
+from turnstop.lab.installing import InstallFailed, install
+from turnstop.lab.pins import HOME_VARIABLE
+
+from . import REQUIRED, real_program
+
+PATIENCE = 200.0
+SMALL = PINS["qwen"]
+
+
+@pytest.mark.parametrize("name", PINS)
+async def test_it_says_that_it_is_the_version_of_its_pin(name: str) -> None:
+    assert await real_program(name).version() == PINS[name].version
+
+
+async def test_one_is_installed_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
+    sizes: list[int] = []
+    with trio.fail_after(PATIENCE):
+        try:
+            found = await install(SMALL, tell=sizes.append)
+        except InstallFailed as failed:
+            if REQUIRED:
+                raise
+            pytest.skip(f"{failed}: {' '.join(failed.said)}")
+        assert await find_program(SMALL.name).version() == SMALL.version
+    assert [path.name for path in tmp_path.iterdir()] == [SMALL.folder]
+    assert sizes
+    # The pin says in advance what it takes.
+    assert found.size / (1 << 20) == pytest.approx(SMALL.size, rel=0.1)
