@@ -1,0 +1,248 @@
+"""An agent's process that was greeted: what it says of itself, and what it can do.
+
+`initialize` and `authenticate` of the Agent Client Protocol, version 1.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Protocol, final
+
+import attrs
+import trio
+
+from ..._errors import BackendLost, BackendMisbehaved, BackendRefused
+from ...transports.jsonrpc import Connection, Incoming, RpcError
+from ...transports.peer import open_peer
+from ._asks import decline
+from ._profiles import Profile, profile_of
+
+__all__ = ["Agent", "Launch", "greet", "open_agent"]
+
+_PROTOCOL = 1
+_MARK = "TURNSTOP_AGENT"
+
+
+class _Process(Protocol):
+    def hasten(self) -> None: ...
+
+
+class _Peer(Protocol):
+    """What an agent is spoken to over: a process with its pipes."""
+
+    @property
+    def rpc(self) -> Connection: ...
+    @property
+    def process(self) -> _Process: ...
+    @property
+    def broken(self) -> trio.Event: ...
+    def loss(self) -> BackendLost: ...
+
+
+@attrs.frozen
+class Launch:
+    """How an agent's process is begun, and greeted.
+
+    Attributes:
+        command: the program and its arguments.
+        profile: what is known of it.
+        recognise: whether what it says of itself may show that it is one of another profile.
+        cwd: where it runs.
+        env: laid over this process's environment, and the profile's.
+        authenticate: the method by which it is authenticated; None: not at all.
+    """
+
+    command: Sequence[str]
+    profile: Profile
+    recognise: bool = False
+    cwd: str | None = None
+    env: Mapping[str, str | None] = attrs.field(factory=dict)
+    authenticate: str | None = None
+
+
+@final
+@attrs.define(eq=False, repr=False)
+class Agent:
+    """A running agent.
+
+    Attributes:
+        profile: what is known of it.
+        name: how it names itself; the profile's name where it does not.
+        version: what it says of its version; may be empty.
+        remedies: those that this very version needs.
+        mark: a variable that only this process was begun with, and its value.
+    """
+
+    _peer: _Peer
+    profile: Profile
+    name: str
+    version: str
+    remedies: frozenset[str]
+    mark: tuple[str, str]
+    _capabilities: Mapping[str, Any]
+    _logins: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"<Agent {self.name} {self.version}>"
+
+    @property
+    def rpc(self) -> Connection:
+        """The connection."""
+        return self._peer.rpc
+
+    @property
+    def broken(self) -> trio.Event:
+        """Set when it can no longer be talked to."""
+        return self._peer.broken
+
+    def loss(self) -> BackendLost:
+        """A new error: how it was lost."""
+        return self._peer.loss()
+
+    def hasten(self) -> None:
+        """Send SIGTERM to its group; its end is quicker from here on."""
+        self._peer.process.hasten()
+
+    @property
+    def can_close(self) -> bool:
+        """Whether it knows `session/close`."""
+        return self._can("close")
+
+    def how_to_take_up(self) -> str | None:
+        """The method that takes up a session, without its past where it can; or None."""
+        if not self.profile.resumes:
+            return None
+        if self._can("resume"):
+            return "session/resume"
+        return "session/load" if self._capabilities.get("loadSession") is True else None
+
+    def how_to_log_in(self, message: str) -> str:
+        """What is wrong where it wants a login, and what to do."""
+        ways = ", ".join(self._logins)
+        text = f"{self.name} wants a login: {message}"
+        if not ways:
+            return f"{text}; log in with the agent's own program first"
+        return (
+            f"{text}; it takes {ways}: log in with the agent's own program first, or name one: "
+            "open_acp(..., authenticate=...)"
+        )
+
+    def _can(self, name: str) -> bool:
+        found = self._capabilities.get("sessionCapabilities")
+        return isinstance(found, dict) and found.get(name) is not None
+
+
+async def greet(rpc: Connection, launch: Launch) -> Mapping[str, Any]:
+    """Say who we are, and what is not offered; return what the agent answers.
+
+    Raises:
+        BackendRefused: it speaks another version of the protocol, or wants a login.
+        RpcError: it does not answer to `initialize`.
+
+    **Cancellation:** leaves a connection that is of no use.
+    """
+    capabilities: dict[str, Any] = {
+        "fs": {"readTextFile": False, "writeTextFile": False},
+        "terminal": False,
+    }
+    if launch.profile.elicits:
+        capabilities["elicitation"] = {"form": {}}
+    hello = await rpc.call(
+        "initialize",
+        {
+            "protocolVersion": _PROTOCOL,
+            "clientCapabilities": capabilities,
+            "clientInfo": {"name": "turnstop", "title": "turnstop", "version": "0.1"},
+        },
+    )
+    if not isinstance(hello, dict):
+        raise BackendMisbehaved(f"{launch.profile.name} answered initialize with {hello!r}")
+    if hello.get("protocolVersion") != _PROTOCOL:
+        raise BackendRefused(
+            f"{launch.command[0]} speaks version {hello.get('protocolVersion')!r} of the Agent "
+            f"Client Protocol, and turnstop {_PROTOCOL}: take a version of the agent that does"
+        )
+    if launch.authenticate is not None:
+        await _authenticate(rpc, launch.authenticate, hello)
+    return hello
+
+
+async def _authenticate(rpc: Connection, method: str, hello: Mapping[str, Any]) -> None:
+    try:
+        await rpc.call("authenticate", {"methodId": method})
+    except RpcError as error:
+        ways = ", ".join(_logins(hello)) or "none"
+        raise BackendRefused(
+            f"the agent does not let us in by {method!r}: {error}; it takes {ways}"
+        ) from error
+
+
+def to_agent(peer: _Peer, launch: Launch, hello: Mapping[str, Any], mark: tuple[str, str]) -> Agent:
+    """The agent that has answered so.
+
+    Raises:
+        BackendRefused: no stop of it can be told the end of.
+    """
+    info = hello.get("agentInfo")
+    told = info if isinstance(info, dict) else {}
+    name, version = str(told.get("name") or ""), str(told.get("version") or "")
+    profile = launch.profile
+    if launch.recognise:
+        profile = profile_of(name) or profile
+    profile.check(name, version)
+    capabilities = hello.get("agentCapabilities")
+    return Agent(
+        peer,
+        profile,
+        name or profile.name,
+        version,
+        profile.remedies(name, version),
+        mark,
+        capabilities if isinstance(capabilities, dict) else {},
+        _logins(hello),
+    )
+
+
+def topic_of(incoming: Incoming) -> str | None:
+    """The session that a frame is about."""
+    session = incoming.params.get("sessionId")
+    return session if isinstance(session, str) else None
+
+
+@asynccontextmanager
+async def open_agent(launch: Launch) -> AsyncGenerator[Agent, None]:
+    """Run the agent while the block is open.
+
+    Raises:
+        BackendRefused: it is missing, or is none that can be used.
+        BackendLost: it was lost before it was greeted.
+
+    **Cancellation:** ends it, within the graces of its profile.
+    """
+    profile, hello = launch.profile, dict[str, Any]()
+
+    async def shake_hands(rpc: Connection) -> None:
+        hello.update(await greet(rpc, launch))
+
+    mark = (_MARK, uuid.uuid4().hex)
+    async with open_peer(
+        launch.command,
+        topic_of=topic_of,
+        fallback=decline,
+        handshake=shake_hands,
+        patience=profile.patience,
+        name=profile.name if profile.name != "generic" else "",
+        cwd=launch.cwd,
+        env={**profile.env, **launch.env, mark[0]: mark[1]},
+        install=profile.install,
+        grace=profile.grace,
+    ) as peer:
+        yield to_agent(peer, launch, hello, mark)
+
+
+def _logins(hello: Mapping[str, Any]) -> tuple[str, ...]:
+    listed = hello.get("authMethods")
+    methods = listed if isinstance(listed, list) else []
+    return tuple(repr(str(one.get("id"))) for one in methods if isinstance(one, dict))

@@ -1,0 +1,137 @@
+"""ACP's session updates in everybody's words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias, final
+
+from ...events import Event, Other, Text, Thought, ToolCall, Usage
+from ...transports.jsonrpc import Incoming
+
+_State: TypeAlias = Literal["started", "running", "completed", "failed"]
+_STATES: Mapping[str, _State] = {
+    "pending": "started",
+    "in_progress": "running",
+    "completed": "completed",
+    "failed": "failed",
+}
+_PIECES: Mapping[str, type[Text] | type[Thought]] = {
+    "agent_message_chunk": Text,
+    "agent_thought_chunk": Thought,
+}
+_TOOLS = ("tool_call", "tool_call_update")
+_OVER = ("completed", "failed")
+_WORK = (*_PIECES, *_TOOLS)
+# Told of the session, whether it has a turn or not.
+_OF_THE_SESSION = (
+    "available_commands_update",
+    "config_option_update",
+    "current_mode_update",
+    "session_info_update",
+)
+
+
+@final
+class Translator:
+    """Turns one turn's updates into events.
+
+    An update names its session and no turn. Where it names its message, or its tool call, one that
+    an earlier turn of the session has named belongs to that.
+
+    Attributes:
+        named: the messages and tool calls that this turn has named.
+        has_said: whether there was a piece of an answer, or a tool call.
+    """
+
+    def __init__(self, earlier: frozenset[str]) -> None:
+        self.named: set[str] = set()
+        self.has_said = False
+        self._earlier = earlier
+        self._tools: dict[str, str] = {}
+        self._open: set[str] = set()
+
+    @property
+    def has_open_tools(self) -> bool:
+        """Whether a tool call has begun and was not told to be over."""
+        return bool(self._open)
+
+    def note_asked(self, request: Incoming) -> None:
+        """A tool call that a person is asked about has begun, and is not over."""
+        call = request.params.get("toolCall")
+        if isinstance(call, dict):
+            self._open.add(str(call.get("toolCallId")))
+
+    def translate(self, incoming: Incoming) -> Event | None:
+        """The event of a notification; None where it is an earlier turn's."""
+        update = incoming.params.get("update")
+        if incoming.method != "session/update" or not isinstance(update, dict):
+            return Other(incoming.method, raw=incoming.raw)
+        kind = str(update.get("sessionUpdate"))
+        if self._is_earlier(update, kind):
+            return None
+        self.has_said = self.has_said or kind in _WORK
+        if kind in _TOOLS and isinstance(update.get("toolCallId"), str):
+            return self._tool(update, kind, incoming.raw)
+        content = update.get("content")
+        piece = _PIECES.get(kind)
+        if piece is not None and isinstance(content, dict) and content.get("type") == "text":
+            return piece(str(content.get("text", "")), raw=incoming.raw)
+        return Other(kind, raw=incoming.raw)
+
+    def _is_earlier(self, update: Mapping[str, Any], kind: str) -> bool:
+        name = update.get("toolCallId" if kind in _TOOLS else "messageId")
+        if not isinstance(name, str):
+            return False
+        # Some agents number each turn's calls anew: one that begins here is this turn's.
+        if name in self._earlier and name not in self.named and kind != "tool_call":
+            return True
+        self.named.add(name)
+        return False
+
+    def _tool(self, update: Mapping[str, Any], kind: str, raw: object) -> ToolCall:
+        number = str(update["toolCallId"])
+        if title := update.get("title"):
+            self._tools[number] = str(title)
+        name = self._tools.get(number) or str(update.get("kind") or "tool")
+        state: _State = "started" if kind == "tool_call" else "running"
+        state = _STATES.get(str(update.get("status")), state)
+        (self._open.discard if state in _OVER else self._open.add)(number)
+        return ToolCall(number, name, state, _detail(update), raw=raw)
+
+
+def shows_work(incoming: Incoming) -> bool:
+    """Whether it shows that the agent works on a prompt."""
+    update = incoming.params.get("update")
+    kind = update.get("sessionUpdate") if isinstance(update, dict) else None
+    return incoming.wants_reply or (kind is not None and kind not in _OF_THE_SESSION)
+
+
+def to_usage(answer: Mapping[str, Any]) -> Usage | None:
+    """What a prompt's answer says that the turn has cost."""
+    told = answer.get("usage")
+    if not isinstance(told, dict):
+        return None
+    return Usage(_count(told.get("inputTokens")), _count(told.get("outputTokens")), raw=told)
+
+
+def _count(tokens: object) -> int | None:
+    return tokens if isinstance(tokens, int) else None
+
+
+def _detail(update: Mapping[str, Any]) -> str:
+    """What was put out, else what was put in."""
+    content = update.get("content")
+    pieces = [_text(one) for one in content] if isinstance(content, list) else []
+    if text := "".join(pieces):
+        return text
+    given = update.get("rawInput")
+    command = given.get("command") if isinstance(given, dict) else None
+    if isinstance(command, str):
+        return command
+    return json.dumps(given) if given else ""
+
+
+def _text(piece: object) -> str:
+    inner = piece.get("content") if isinstance(piece, dict) else None
+    return str(inner.get("text", "")) if isinstance(inner, dict) else ""

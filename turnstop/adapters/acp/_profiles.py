@@ -1,0 +1,249 @@
+"""What differs between the agents that speak ACP: one small table each.
+
+A profile says what an agent's process needs, and what the agent gets wrong: a remedy, by its name.
+
+- `lost_early_cancel`: a cancel that comes right behind its prompt is lost for good. It is held
+  back until the agent has shown that it works on the prompt. One that is not obeyed all the same
+  is given up before the stop's time is over, and the process is ended.
+- `silent_connection`: the prompt is answered as cancelled, and the agent still reads its model.
+  The session is closed before the turn is said to be over, and where it cannot be, the process is
+  ended.
+- `empty_completion`: a cancel is answered as if the turn had completed, though nothing was done.
+  Such an answer shows that the turn is over, and not that it was completed.
+- `broken_history`: a tool call that was open at a stop stays in the history without its result.
+  The session is left, and the room's next turn begins another.
+- `answers_early`: prompts are answered before they ran, so that no answer is an end. Refused.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import attrs
+
+from ..._errors import BackendRefused
+from ...transports.process import Grace
+
+__all__ = ["PROFILES", "Fault", "Profile", "RemedyName", "find_profile"]
+
+RemedyName: TypeAlias = Literal[
+    "lost_early_cancel",
+    "silent_connection",
+    "empty_completion",
+    "broken_history",
+    "answers_early",
+]
+Version: TypeAlias = tuple[int, ...]
+
+
+@attrs.frozen
+class Fault:
+    """What an agent gets wrong, in which versions, and the remedy's name.
+
+    Attributes:
+        remedy: its name.
+        agents: the agents that get it wrong, as they name themselves; empty: all of the profile.
+        below: the version from which on it is right; None: no version is known to be.
+        instead: what to take instead.
+    """
+
+    remedy: RemedyName
+    agents: tuple[str, ...] = ()
+    below: Version | None = None
+    instead: str = ""
+
+    def hits(self, agent: str, version: Version | None) -> bool:
+        """Whether this agent has it. A version that is not told is not known to be right."""
+        if self.agents and agent not in self.agents:
+            return False
+        return self.below is None or version is None or version < self.below
+
+
+@attrs.frozen
+class Profile:
+    """One agent.
+
+    Attributes:
+        name: what `open_acp` knows it by.
+        programs: the names of its programs, as a command line has them.
+        agents: how it names itself when it is greeted.
+        install: what brings it.
+        floor: the lowest version that was seen to keep the promises; None: none is checked.
+        env: laid over the environment of its process.
+        grace: how long each rung of its end may take.
+        patience: within how many seconds of its start it must have answered.
+        tool: what it puts into the environment of its tools' processes; None: whatever it is.
+        mode: the session mode that is set where the application names none.
+        elicits: whether it is told that a person answers forms.
+        resumes: whether it can be relied on to take up a session that its process has lost.
+        hold: for `lost_early_cancel`: how long a cancel is held back behind its prompt, in
+            seconds, where the agent shows nothing.
+        obeys: for `lost_early_cancel`: within how many seconds a cancel is obeyed, if ever.
+        echo: for how long after the answer to a stopped prompt its updates may still come, in
+            seconds: the session's next prompt is sent only then.
+        faults: what it gets wrong.
+    """
+
+    name: str
+    programs: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    install: str = ""
+    floor: Version | None = None
+    env: Mapping[str, str | None] = attrs.field(factory=dict)
+    grace: Grace = attrs.field(factory=Grace)
+    patience: float = 60.0
+    tool: Mapping[str, str | None] | None = None
+    mode: str | None = None
+    elicits: bool = False
+    resumes: bool = True
+    hold: float = 0.0
+    obeys: float = 1.0
+    echo: float = 0.0
+    faults: tuple[Fault, ...] = ()
+
+    def remedies(self, agent: str, version: str) -> frozenset[str]:
+        """The remedies that this agent needs."""
+        numbers = parse_version(version)
+        return frozenset(one.remedy for one in self.faults if one.hits(agent, numbers))
+
+    def check(self, agent: str, version: str) -> None:
+        """See that it is one whose stop can be told the end of.
+
+        Raises:
+            BackendRefused: it is not; the text has what to take.
+        """
+        numbers = parse_version(version)
+        for fault in self.faults:
+            if fault.remedy == "answers_early" and fault.hits(agent, numbers):
+                raise BackendRefused(
+                    f"{agent or self.name} {version} answers a prompt before it has run, once a "
+                    f"prompt was cancelled, so that nothing tells when a turn is over; "
+                    f"{fault.instead}"
+                )
+        if self.floor is not None and numbers is not None and numbers < self.floor:
+            floor = ".".join(map(str, self.floor))
+            raise BackendRefused(
+                f"{agent or self.name} is {version}, and turnstop needs {floor} or later; "
+                f"install it with: {self.install}"
+            )
+
+
+_CLAUDE = "@agentclientprotocol/claude-agent-acp"
+PROFILES: Mapping[str, Profile] = {
+    one.name: one
+    for one in (
+        Profile(
+            "copilot",
+            programs=("copilot",),
+            agents=("Copilot",),
+            install="npm install -g @github/copilot",
+            # A SIGTERM only makes it wait for two seconds before it goes.
+            grace=Grace(close=0.0, terminate=0.0, kill=1.0),
+            tool={"COPILOT_CLI": "1"},
+            hold=1.0,
+            obeys=1.0,
+            faults=(Fault("lost_early_cancel"),),
+        ),
+        Profile(
+            "omp",
+            programs=("omp",),
+            agents=("oh-my-pi",),
+            install="npm install -g bun @oh-my-pi/pi-coding-agent@18.2.3",
+            grace=Grace(close=0.2),
+            elicits=True,
+        ),
+        Profile("cursor", programs=("cursor-agent",)),
+        Profile(
+            "codex",
+            programs=("codex-acp",),
+            agents=("@agentclientprotocol/codex-acp", "codex-acp"),
+            install="npm install -g @agentclientprotocol/codex-acp@2.6.0",
+            grace=Grace(close=0.2),
+            tool={"CODEX_THREAD_ID": None},
+            faults=(Fault("silent_connection", below=(2,)),),
+        ),
+        Profile(
+            "claude",
+            programs=("claude-agent-acp", "claude-code-acp"),
+            agents=(_CLAUDE, "@zed-industries/claude-agent-acp"),
+            install=f"npm install -g {_CLAUDE}@0.49.0",
+            # Within another Claude, it refuses to start.
+            env={"CLAUDECODE": None, "CLAUDE_CODE_ENTRYPOINT": None},
+            grace=Grace(close=0.5),
+            tool={"CLAUDECODE": "1"},
+            echo=0.1,
+            faults=(
+                Fault(
+                    "answers_early",
+                    below=(0, 49),
+                    instead=f"take 0.49 or later: npm install -g {_CLAUDE}@0.49.0",
+                ),
+            ),
+        ),
+        Profile(
+            "opencode",
+            programs=("opencode",),
+            agents=("OpenCode",),
+            install="npm install -g opencode-ai@1.18.33",
+            tool={"OPENCODE": "1"},
+            faults=(Fault("empty_completion"),),
+        ),
+        Profile(
+            "gemini",
+            programs=("gemini",),
+            agents=("gemini-cli",),
+            install="npm install -g @google/gemini-cli@0.61.0",
+            grace=Grace(close=0.2),
+            tool={"GEMINI_CLI": "1"},
+            resumes=False,
+            faults=(Fault("broken_history"),),
+        ),
+        Profile(
+            "qwen",
+            programs=("qwen",),
+            agents=("qwen-code",),
+            install="npm install -g @qwen-code/qwen-code@0.15.10",
+            grace=Grace(close=0.5),
+            tool={"QWEN_CODE": "1"},
+        ),
+        Profile("generic"),
+    )
+}
+"""Every profile by its name. The figures were measured; `docs/how-to/acp.md` has them."""
+
+
+def find_profile(name: str | None, command: Sequence[str]) -> Profile:
+    """The profile of this name; where there is none, the one that the command line is sure to mean.
+
+    Raises:
+        ValueError: there is no profile of this name; the text lists those that there are.
+    """
+    if name is None:
+        words = {_program(word) for word in command if not word.startswith("-")}
+        named = [one for one in PROFILES.values() if words.intersection(one.programs)]
+        return named[0] if len(named) == 1 else PROFILES["generic"]
+    if name not in PROFILES:
+        raise ValueError(f"there is no profile {name!r}; there are {', '.join(sorted(PROFILES))}")
+    return PROFILES[name]
+
+
+def profile_of(agent: str) -> Profile | None:
+    """The profile of an agent that names itself so."""
+    return next((one for one in PROFILES.values() if agent in one.agents), None)
+
+
+def parse_version(text: str) -> Version | None:
+    """The numbers that a version begins with; None where there are none."""
+    found = re.match(r"v?(\d+(?:\.\d+)*)", text.strip())
+    return tuple(map(int, found[1].split("."))) if found else None
+
+
+def _program(word: str) -> str:
+    """What a word of a command line runs: a binary, or a package's script."""
+    name = os.path.basename(word)
+    for suffix in (".js", ".mjs", ".cjs", "-linux-x64", "-linux-arm64"):
+        name = name.removesuffix(suffix)
+    return name

@@ -1,0 +1,265 @@
+"""One turn of an agent: a `session/prompt`, followed to its own answer.
+
+The prompt is a call, and its answer is the turn's end. Updates name only their session; what comes
+in between a prompt and its answer is the turn's. A cancel is a notification of the session, and is
+written behind the prompt: agents lose one that comes before.
+
+`session/prompt`, `session/cancel` and `session/close` of the Agent Client Protocol, version 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, final
+
+import trio
+import trio.lowlevel
+
+from ..._errors import BackendError, BackendMisbehaved, Silenced
+from ...abc import Emit, End, How, Proof
+from ...events import Other
+from ...transports.jsonrpc import Incoming, RpcError
+from ...transports.offspring import Look, Offspring
+from ...transports.pace import wait_at_most
+from ...transports.proctable import TableEntry, find_marked, ticks_now
+from ...transports.reading import Reader, Reading
+from ...transports.serving import Serving, open_serving
+from ._agent import Agent
+from ._asks import cancelled, decline, to_answer, to_ask
+from ._events import Translator, shows_work, to_usage
+from ._session import AcpSession
+
+AcpContent: TypeAlias = str | Sequence[Mapping[str, Any]]
+"""What a turn may be asked: a text, or the protocol's own list of content blocks."""
+
+
+class AcpTurn:
+    """A prompt of a session.
+
+    Attributes:
+        session: what the room's next turn goes on with.
+        acknowledges: a cancel is a notification, which nothing answers.
+    """
+
+    acknowledges = False
+
+    def __init__(
+        self,
+        agent: Agent,
+        session: AcpSession,
+        content: AcpContent,
+        reading: Reading,
+        look: Look = find_marked,
+    ) -> None:
+        self.session = session
+        self._agent = agent
+        self._content = content
+        self._reading = reading
+        self._look = look
+        self._topic = agent.rpc.subscribe(session)
+        self._translator = Translator(session.named)
+        self._began = ticks_now()
+        self._prompt = Reader[None]()
+        self._listening = trio.CancelScope()
+        self._heard = trio.Event()
+        self._answered = trio.Event()
+        self._answer: object = None
+        self._error: Exception | None = None
+        self._asked = self._stopping = self._killed = self._had_open_tools = False
+
+    def __repr__(self) -> str:
+        return f"<AcpTurn of session {self.session} of {self._agent.name}>"
+
+    async def follow(self, emit: Emit) -> End:
+        """Send the prompt, and read until it is answered."""
+        try:
+            # A stop that was asked for meanwhile comes before the prompt: its call is made in the
+            # scheduler's next pass.
+            for _ in range(2):
+                await trio.lowlevel.checkpoint()
+            if self._stopping:
+                return End(How.CANCELLED, detail="the prompt was not sent")
+            if self.session.replaces is not None:
+                emit(Other("session_replaced", raw={"sessionId": self.session.replaces}))
+            self._asked = True
+            self._reading.start(self._prompt, self._ask_agent, name="ACP prompt")
+            async with open_serving() as serving:
+                await self._listen(serving, emit)
+            return await self._conclude(emit)
+        finally:
+            self._prompt.close()
+            self._topic.close()
+
+    async def _ask_agent(self) -> None:
+        """Runs beside `follow`, which is not there any more when a stop has been given up."""
+        text = self._content
+        blocks = [{"type": "text", "text": text}] if isinstance(text, str) else list(text)
+        try:
+            params = {"sessionId": str(self.session), "prompt": blocks}
+            self._answer = await self._agent.rpc.call("session/prompt", params)
+        except (RpcError, BackendError) as error:
+            self._error = error
+        self._answered.set()
+        self._listening.cancel()
+
+    async def _listen(self, serving: Serving, emit: Emit) -> None:
+        with self._listening:
+            while True:
+                self._hear(await self._topic.receive(), serving, emit)
+        # What has come before the answer is still the turn's.
+        for incoming in self._topic.take():
+            self._hear(incoming, serving, emit)
+
+    def _hear(self, incoming: Incoming, serving: Serving, emit: Emit) -> None:
+        if shows_work(incoming):
+            self._heard.set()
+        if incoming.wants_reply:
+            self._ask(incoming, serving, emit)
+        elif (event := self._translator.translate(incoming)) is not None:
+            emit(event)
+
+    def _ask(self, incoming: Incoming, serving: Serving, emit: Emit) -> None:
+        ask = to_ask(incoming)
+        if ask is None:
+            decline(incoming)
+            return
+
+        self._translator.note_asked(incoming)
+
+        async def serve(request: Incoming) -> None:
+            try:
+                request.reply(to_answer(request, await emit.ask(ask)))
+            except Silenced:
+                pass
+            finally:
+                # A stop answers it too, and some agents end their turn only then.
+                request.reply(cancelled(request))
+
+        serving.start(incoming, serve)
+
+    async def _conclude(self, emit: Emit) -> End:
+        """Judge the answer. An error of the protocol is an end as well, whatever it says."""
+        error, answer = self._error, self._answer
+        self._keep_session(self._agent)
+        if error is not None and not isinstance(error, RpcError):
+            raise error
+        proof = await self._remedy() if self._stopping else Proof.EVENT
+        if isinstance(error, RpcError):
+            return End(How.FAILED, proof, detail=str(error))
+        if not isinstance(answer, dict) or not isinstance(answer.get("stopReason"), str):
+            raise BackendMisbehaved(f"{self._agent.name} answered a prompt with {answer!r}")
+        return self._judge(answer, proof, emit)
+
+    def _judge(self, answer: Mapping[str, Any], proof: Proof, emit: Emit) -> End:
+        reason, usage = answer["stopReason"], to_usage(answer)
+        if usage is not None:
+            emit(usage)
+        if reason not in _PLAIN:
+            emit(Other(reason, raw=answer))
+        how = _HOW.get(reason, How.COMPLETED)
+        if how is How.COMPLETED and self._is_empty():
+            how = How.SILENT
+        return End(how, proof, usage, _DETAIL.get(reason, ""))
+
+    def _is_empty(self) -> bool:
+        """Whether a completion is only how the agent answers a cancel."""
+        faulty = self._stopping and "empty_completion" in self._agent.remedies
+        return faulty and not self._translator.has_said
+
+    def _keep_session(self, agent: Agent | None) -> None:
+        echo = self._agent.profile.echo if self._stopping else 0.0
+        broken = self._stopping and "broken_history" in self._agent.remedies
+        was_open = self._had_open_tools or self._translator.has_open_tools
+        self.session = AcpSession(
+            self.session,
+            self.session.process,
+            agent,
+            quiet_at=trio.current_time() + echo,
+            named=frozenset(self._translator.named),
+            is_left=broken and was_open,
+        )
+
+    async def _remedy(self) -> Proof:
+        """End what the answer to a stopped prompt has not ended; what shows that it is over."""
+        if "silent_connection" not in self._agent.remedies:
+            return Proof.EVENT
+        # Closed or ended, it is no more in the agent's memory.
+        self._keep_session(None)
+        if self._agent.can_close:
+            try:
+                await self._agent.rpc.call("session/close", {"sessionId": str(self.session)})
+            except RpcError:
+                pass
+            else:
+                return Proof.EVENT
+        await self._end_agent()
+        return Proof.PROCESS
+
+    async def _end_agent(self) -> None:
+        """Does nothing where the process is other rooms' as well: `OwnAcpTurn` has its own."""
+
+    async def cancel(self, sent: Callable[[], None]) -> None:
+        """Write the cancel behind the prompt; a prompt that was not sent yet never is."""
+        self._stopping = True
+        self._had_open_tools = self._translator.has_open_tools
+        if not self._asked:
+            return
+        if self._agent.profile.hold:
+            await wait_at_most(self._heard, self._agent.profile.hold)
+        await self._agent.rpc.tell("session/cancel", {"sessionId": str(self.session)})
+        sent()
+        if not self._heard.is_set() and "lost_early_cancel" in self._agent.remedies:
+            await self._see_obeyed()
+
+    async def _see_obeyed(self) -> None:
+        """Does nothing where nothing could be done: `OwnAcpTurn` has its own."""
+
+    async def leftovers(self) -> list[TableEntry]:
+        """The processes of its tools that are alive; of an agent that was ended, all of its own."""
+        return await self._offspring().find() if self._knows_tools() else []
+
+    async def sweep(self, leftovers: Sequence[object]) -> list[TableEntry]:
+        """End them, and whatever they started since."""
+        found = [one for one in leftovers if isinstance(one, TableEntry)]
+        return await self._offspring().end(found)
+
+    def _knows_tools(self) -> bool:
+        return self._killed or self._agent.profile.tool is not None
+
+    def _offspring(self) -> Offspring:
+        if self._killed:
+            return Offspring(self._agent.mark, {}, 0, self._look)
+        tool = self._agent.profile.tool or {}
+        return Offspring(self._agent.mark, tool, self._began, self._look)
+
+
+@final
+class OwnAcpTurn(AcpTurn):
+    """A turn of a process that is the room's own, which may be ended for it."""
+
+    async def kill(self) -> None:
+        """End the process, with SIGTERM and then SIGKILL to its group."""
+        await self._end_agent()
+
+    async def _end_agent(self) -> None:
+        self._killed = True
+        process = self.session.process
+        # One that is gone may have been replaced.
+        if process is not None and process.current is self._agent:
+            self._agent.hasten()
+            await process.end()
+
+    async def _see_obeyed(self) -> None:
+        """Give a lost cancel up before the stop's time is over, so that the kill comes sooner."""
+        profile = self._agent.profile
+        if not await wait_at_most(self._answered, profile.obeys):
+            self._error = BackendMisbehaved(
+                f"{self._agent.name} has lost a cancel right behind its prompt: it has not obeyed "
+                f"for {profile.obeys:g} s, and never will"
+            )
+            self._listening.cancel()
+
+
+_HOW = {"cancelled": How.CANCELLED, "refusal": How.FAILED}
+_DETAIL = {"refusal": "the agent refused to go on, and forgets the prompt"}
+_PLAIN = ("end_turn", "cancelled")
