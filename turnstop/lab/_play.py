@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import attrs
 import trio
 
 from ._http import Http
 from ._ledger import Exchange, Lab
 from ._processes import mark
-from ._tools import shell_call
+from ._tools import example, shell_call
 from ._wire import Asked, Reply
 
 _PIECES = 3
@@ -75,7 +77,12 @@ class Play:
             return last
         if word == "drip":
             await self._drip((_DRIP_MS if number is None else number) / 1000)
-        return reply.piece(f"answer to {self.exchange.token}") + reply.end()
+        return reply.piece(self._answer()) + reply.end()
+
+    def _answer(self) -> str:
+        if self.asked.schema is not None:
+            return json.dumps(example(self.asked.schema))
+        return f"answer to {self.exchange.token}"
 
     async def _drip(self, every: float) -> None:
         self.lab._parked(self.exchange)

@@ -1,4 +1,4 @@
-"""The tools that a request offers, and how its shell is called."""
+"""The tools that a request offers, how its shell is called, and what a schema admits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ _COMMANDS = ("command", "cmd")
 _SHELL = re.compile(r"exec_command|bash|shell|terminal|run_", re.IGNORECASE)
 # Some shells hand a command over to the background after a while: not within a test.
 _PATIENCE = {"yield_time_ms": 30_000, "initial_wait": 600}
-_EMPTY: dict[str, Any] = {"boolean": False, "array": [], "object": {}, "null": None}
+_LONG_MS = 600_000
+_PLAIN: dict[str, Any] = {"boolean": False, "array": [], "null": None}
+
+
+def _schema(given: object) -> Mapping[str, Any]:
+    return given if isinstance(given, dict) else {}
 
 
 @attrs.frozen
@@ -26,13 +31,12 @@ class Tool:
     """
 
     name: str
-    schema: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
+    schema: Mapping[str, Any] = attrs.field(converter=_schema, repr=False)
 
     @property
     def parameters(self) -> Mapping[str, Any]:
         """Its arguments' schemas, by name."""
-        given = self.schema.get("properties")
-        return given if isinstance(given, dict) else {}
+        return _schema(self.schema.get("properties"))
 
 
 def shell_call(tools: Iterable[Tool], command: str) -> tuple[str, dict[str, Any]]:
@@ -45,30 +49,26 @@ def shell_call(tools: Iterable[Tool], command: str) -> tuple[str, dict[str, Any]
     shell = next(iter(named or shells), None)
     if shell is None:
         return "exec_command", {"cmd": command}
-    arguments = {name: _anything(schema, name) for name, schema in _required(shell)}
-    parameters = shell.parameters
-    arguments |= {name: value for name, value in _PATIENCE.items() if name in parameters}
-    key = _command_of(shell)
+    parameters, key = shell.parameters, _command_of(shell)
+    patience = {name: value for name, value in _PATIENCE.items() if name in parameters}
     words = parameters[key].get("type") == "array"
-    return shell.name, {**arguments, key: ["bash", "-c", command] if words else command}
+    said = {key: ["bash", "-c", command] if words else command}
+    return shell.name, {**example(shell.schema), **patience, **said}
+
+
+def example(schema: Mapping[str, Any], name: str = "") -> Any:
+    """Something that the JSON schema, or Gemini's kind of it, admits: no more than it requires."""
+    if choices := schema.get("enum"):
+        return choices[0]
+    kinds = schema.get("type", "object" if "properties" in schema else "string")
+    kind = str(kinds[0] if isinstance(kinds, list) else kinds).lower()
+    if kind == "object":
+        parts = schema.get("properties") or {}
+        return {part: example(parts.get(part) or {}, part) for part in schema.get("required", ())}
+    if kind in ("integer", "number"):
+        return schema.get("minimum", _LONG_MS if "timeout" in name else 1)
+    return _PLAIN.get(kind, "a word of the lab's")
 
 
 def _command_of(tool: Tool) -> str:
     return next((name for name in _COMMANDS if isinstance(tool.parameters.get(name), dict)), "")
-
-
-def _required(tool: Tool) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    names = tool.schema.get("required")
-    for name in names if isinstance(names, list) else []:
-        schema = tool.parameters.get(name)
-        yield name, schema if isinstance(schema, dict) else {}
-
-
-def _anything(schema: Mapping[str, Any], name: str) -> Any:
-    """A value that a parameter takes, where its name does not matter."""
-    if choices := schema.get("enum"):
-        return choices[0]
-    kind = str(schema.get("type", "string")).lower()
-    if kind in ("integer", "number"):
-        return schema.get("minimum", 600_000 if "timeout" in name else 1)
-    return _EMPTY.get(kind, "a command of the lab")

@@ -61,6 +61,7 @@ class Asked:
         tools: those that the model may call.
         limit: how many tokens it may answer, where the request says so.
         streamed: whether the answer is a stream, or one JSON object.
+        schema: of the JSON that the text of the answer is to be, where it is.
     """
 
     history: History
@@ -68,6 +69,7 @@ class Asked:
     tools: tuple[Tool, ...] = ()
     limit: int | None = None
     streamed: bool = True
+    schema: Mapping[str, Any] | None = None
 
     @property
     def side(self) -> bool:
@@ -134,6 +136,14 @@ def dicts(given: object) -> list[Mapping[str, Any]]:
 def texts(content: object) -> Iterable[object]:
     """The texts of a content that is a text, or a list of parts."""
     return [content] if isinstance(content, str) else [part.get("text") for part in dicts(content)]
+
+
+def within(body: Mapping[str, Any], *names: str) -> Any:
+    """What is in the body at the end of the names; None where they lead nowhere."""
+    found: Any = body
+    for name in names:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
 
 
 def server_event(kind: str, data: Mapping[str, Any]) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ._tools import Tool
-from ._wire import Asked, History, data_event, dicts, texts
+from ._wire import Asked, History, data_event, dicts, texts, within
 
 
 class Chat:
@@ -29,12 +29,12 @@ class Chat:
             tuple(_tools(body)),
             body.get("max_completion_tokens", body.get("max_tokens")),
             body.get("stream") is True,
+            within(body, "response_format", "json_schema", "schema"),
         )
 
     def reply(self, body: Mapping[str, Any]) -> ChatReply:
         """A new response."""
-        options = body.get("stream_options")
-        usage = isinstance(options, dict) and options.get("include_usage") is True
+        usage = within(body, "stream_options", "include_usage") is True
         return ChatReply(str(body.get("model", "")), usage=usage)
 
 
@@ -117,8 +117,7 @@ def _history(messages: list[Mapping[str, Any]]) -> History:
 
 def _tools(body: Mapping[str, Any]) -> Iterator[Tool]:
     for tool in dicts(body.get("tools")):
-        function = tool.get("function", {})
-        yield Tool(str(function.get("name")), function.get("parameters") or {})
+        yield Tool(str(within(tool, "function", "name")), within(tool, "function", "parameters"))
 
 
 def _faults(messages: list[Mapping[str, Any]]) -> Iterator[str]:
@@ -134,7 +133,7 @@ def _faults(messages: list[Mapping[str, Any]]) -> Iterator[str]:
         waiting = {}
         if role == "assistant":
             for made in dicts(message.get("tool_calls")):
-                waiting[str(made.get("id"))] = str(made.get("function", {}).get("name"))
+                waiting[str(made.get("id"))] = str(within(made, "function", "name"))
             if message.get("content") is None and not waiting:
                 yield "an assistant's message with neither content nor calls"
     yield from (f"a call of {name} without its result: {one}" for one, name in waiting.items())

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ._tools import Tool
-from ._wire import Asked, History, data_event, dicts
+from ._wire import Asked, History, data_event, dicts, within
 
 
 class Gemini:
@@ -30,13 +30,14 @@ class Gemini:
     def read(self, body: Mapping[str, Any]) -> Asked:
         """Understand a request."""
         contents = dicts(body.get("contents"))
-        config = body.get("generationConfig")
         return Asked(
             _history(contents),
             tuple(_faults(contents)),
             tuple(_tools(body)),
-            config.get("maxOutputTokens") if isinstance(config, dict) else None,
+            within(body, "generationConfig", "maxOutputTokens"),
             self._streamed,
+            within(body, "generationConfig", "responseJsonSchema")
+            or within(body, "generationConfig", "responseSchema"),
         )
 
     def reply(self, body: Mapping[str, Any]) -> GeminiReply:
@@ -107,8 +108,7 @@ def _history(contents: list[Mapping[str, Any]]) -> History:
 def _tools(body: Mapping[str, Any]) -> Iterator[Tool]:
     for group in dicts(body.get("tools")):
         for one in dicts(group.get("functionDeclarations")):
-            schema = one.get("parametersJsonSchema") or one.get("parameters") or {}
-            yield Tool(str(one.get("name")), schema)
+            yield Tool(str(one.get("name")), one.get("parametersJsonSchema", one.get("parameters")))
 
 
 def _faults(contents: list[Mapping[str, Any]]) -> Iterator[str]:

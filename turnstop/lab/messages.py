@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ._tools import Tool
-from ._wire import Asked, History, dicts, server_event
+from ._wire import Asked, History, dicts, server_event, within
 
 
 class Messages:
@@ -29,6 +29,7 @@ class Messages:
             tuple(_tools(body)),
             body.get("max_tokens"),
             body.get("stream") is True,
+            within(body, "output_config", "format", "schema"),
         )
 
     def reply(self, body: Mapping[str, Any]) -> MessagesReply:
@@ -134,7 +135,7 @@ def _history(messages: list[Mapping[str, Any]]) -> History:
 
 def _tools(body: Mapping[str, Any]) -> Iterator[Tool]:
     for tool in dicts(body.get("tools")):
-        yield Tool(str(tool.get("name")), tool.get("input_schema") or {})
+        yield Tool(str(tool.get("name")), tool.get("input_schema"))
 
 
 def _blocks(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:

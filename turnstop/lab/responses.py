@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ._tools import Tool
-from ._wire import Asked, History, dicts, server_event, texts
+from ._wire import Asked, History, dicts, server_event, texts, within
 
 _CALL = "_call"
 _OUTPUT = "_call_output"
@@ -31,6 +31,7 @@ class Responses:
             tuple(_tools(body)),
             body.get("max_output_tokens"),
             body.get("stream") is True,
+            within(body, "text", "format", "schema"),
         )
 
     def reply(self, body: Mapping[str, Any]) -> ResponsesReply:
@@ -153,7 +154,7 @@ def _history(body: Mapping[str, Any]) -> History:
 
 def _tools(body: Mapping[str, Any]) -> Iterator[Tool]:
     for tool in dicts(body.get("tools")):
-        yield Tool(str(tool.get("name", tool.get("type"))), tool.get("parameters") or {})
+        yield Tool(str(tool.get("name", tool.get("type"))), tool.get("parameters"))
 
 
 def _faults(body: Mapping[str, Any]) -> Iterator[str]:
