@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import io
 import json
@@ -28,6 +29,7 @@ from turnstop.cli.bench.ours import open_ours
 from turnstop.cli.bench.run import Results
 from turnstop.cli.bench.table import show
 from turnstop.cli.main import main
+from turnstop.lab import programs
 
 SPREADS = {
     "asked_to_sent_ms",
@@ -36,7 +38,8 @@ SPREADS = {
     "asked_to_ended_ms",
     "asked_to_admitted_ms",
 }
-ROW = {"backend", "moment", "runner", "n", "lost", "unconfirmed", "survivors", "endings"}
+COUNTS = {"n", "lost", "lies", "unanswered", "histories", "killed", "unconfirmed", "survivors"}
+ROW = {"backend", "moment", "runner", "endings"} | COUNTS
 
 
 class LiarTurn:
@@ -101,7 +104,7 @@ def _short_watch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def bench(*args: str) -> Result:
-    return CliRunner().invoke(main, ["bench", "--backend", "local", "-n", "2", *args])
+    return CliRunner().invoke(main, ["bench", "local", "-n", "2", *args])
 
 
 def test_figures_as_json_on_stdout_and_the_table_beside() -> None:
@@ -109,12 +112,14 @@ def test_figures_as_json_on_stdout_and_the_table_beside() -> None:
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert {"versions", "machine", "rows"} <= set(found)
+    assert found["absent"] == [{"backend": "local", "moment": "permission"}]
+    assert found["missing"] == found["failures"] == {}
     assert [row["moment"] for row in found["rows"]] == ["starting", "running", "tool", "finishing"]
     for row in found["rows"]:
         assert set(row) == ROW | SPREADS
         assert row["runner"] == "turnstop"
         assert row["n"] == sum(row["endings"].values()) == 2
-        assert row["lost"] == row["unconfirmed"] == row["survivors"] == 0
+        assert {name: row[name] for name in COUNTS} == {**dict.fromkeys(COUNTS, 0), "n": 2}
         for name in SPREADS:
             assert set(row[name]) == {"median", "p95", "max"}
     running = found["rows"][1]
@@ -135,12 +140,11 @@ def test_the_table_fits_100_columns_when_piped(tmp_path: Path) -> None:
 
 def test_no_figure_is_cut_off_when_piped() -> None:
     long = Spread(median=123456.7, p95=223456.7, max=323456.7)
-    fields = dict.fromkeys(SPREADS, long)
-    counts = {"n": 1000, "lost": 1000, "unconfirmed": 1000, "survivors": 1000, "endings": {}}
-    row = Row(backend="a2a-polling", moment="finishing", runner="raw", **counts, **fields)  # type: ignore[arg-type]
+    fields = {**dict.fromkeys(SPREADS, long), **dict.fromkeys(COUNTS, 1000), "endings": {}}
+    row = Row(backend="a2a-polling", moment="finishing", runner="raw", **fields)
     out = io.StringIO()
     show(Results(rows=[row]), out)
-    assert out.getvalue().count("123457/223457/323457") == 5
+    assert out.getvalue().count("123457/223457/323457") == 4
 
 
 def test_a_plot_is_a_picture(tmp_path: Path) -> None:
@@ -195,7 +199,7 @@ def test_a_reader_that_has_seen_enough_is_no_lost_stop(args: tuple[str, ...]) ->
 def _run(*args: str, stdout: IO[str] | int | None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from turnstop.cli.main import main; main()", "bench"]
     return subprocess.run(
-        [*command, "--backend", "local", "--moment", "running", "-n", "1", *args],
+        [*command, "local", "--moment", "running", "-n", "1", *args],
         stdout=subprocess.DEVNULL if stdout is None else stdout,
         stderr=subprocess.PIPE,
         text=True,
@@ -224,7 +228,19 @@ def test_a_backend_that_does_not_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "OPENS_WITHIN", 0.1)
     result = bench()
     assert result.exit_code == 2
-    assert result.stderr == "Error: local did not open within 0 s\n"
+    assert "local failed: did not open within 0 s" in result.stdout
+
+
+def test_a_backend_that_fails_does_not_hold_the_others_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"codex": ShutBench(), "local": LocalBench()}
+    known["codex"].name = "codex"
+    monkeypatch.setattr(command, "benches", lambda *_: known)
+    monkeypatch.setattr(run, "OPENS_WITHIN", 0.1)
+    result = bench("codex", "--moment", "running", "--json")
+    assert result.exit_code == 2
+    found = json.loads(result.stdout)
+    assert found["failures"] == {"codex": "did not open within 0 s"}
+    assert [row["backend"] for row in found["rows"]] == ["local"]
 
 
 class Spoilt(LocalTarget):
@@ -254,8 +270,8 @@ def test_a_session_that_does_not_answer_any_more_is_lost(monkeypatch: pytest.Mon
     [
         ("rich", (), "turnstop[bench]"),
         ("matplotlib", ("--plot", "x.png"), "matplotlib"),
-        ("uvicorn", ("--backend", "a2a"), "turnstop[bench]"),
-        ("h11", ("--backend", "codex"), "turnstop[lab]"),
+        ("uvicorn", ("a2a",), "turnstop[bench]"),
+        ("h11", ("codex",), "turnstop[lab]"),
     ],
 )
 def test_what_is_missing_is_one_line_with_the_command(
@@ -273,27 +289,42 @@ def test_what_is_missing_is_one_line_with_the_command(
 
 def test_an_extra_that_is_really_missing_is_one_line() -> None:
     script = "import sys; sys.modules['h11'] = None; from turnstop.cli.main import main; main()"
-    command = [sys.executable, "-c", script, "bench", "--backend", "codex"]
+    command = [sys.executable, "-c", script, "bench", "codex"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr == ("Error: the lab needs h11: python -m pip install 'turnstop[lab]'\n")
 
 
-def test_a_missing_program_is_left_out_unless_it_was_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.fixture
+def empty_lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing is installed."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setitem(sys.modules, "codex_cli_bin", None)
-    monkeypatch.setattr(command, "_DEFAULT", ("codex", "local"))
+    monkeypatch.setenv("TURNSTOP_LAB_HOME", str(tmp_path))
+    monkeypatch.setattr(importlib.metadata, "distribution", _nothing)
+    monkeypatch.setattr(programs, "distribution", _nothing)
+
+
+def _nothing(name: str) -> object:
+    raise importlib.metadata.PackageNotFoundError(name)
+
+
+@pytest.mark.usefixtures("empty_lab")
+def test_what_is_not_installed_is_left_out_and_told_unless_it_was_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(command, "_DEFAULT", ("codex", "acp-gemini", "local"))
     runner = CliRunner()
     result = runner.invoke(main, ["bench", "-n", "1", "--moment", "running", "--json"])
     assert result.exit_code == 0, result.output
-    assert {row["backend"] for row in json.loads(result.stdout)["rows"]} == {"local"}
-    assert "codex is left out" in result.stderr
-    for named in (["--backend", "codex"], ["--codex", "nowhere"]):
+    found = json.loads(result.stdout)
+    assert {row["backend"] for row in found["rows"]} == {"local"}
+    assert found["missing"]["acp-gemini"].endswith("turnstop lab install gemini")
+    for name, text in found["missing"].items():
+        assert f"{name} is left out: {text}" in " ".join(result.stderr.split())
+    for named in (["codex"], ["--codex", "nowhere"]):
         result = runner.invoke(main, ["bench", *named])
         assert result.exit_code == 2
-        assert "pip install openai-codex-cli-bin==" in result.stderr.splitlines()[-1]
+        assert result.stderr.splitlines()[-1].endswith("turnstop lab install codex")
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -322,11 +353,31 @@ def test_a_runner_that_a_backend_does_not_have() -> None:
 
 
 def test_a_moment_that_a_backend_does_not_have() -> None:
-    result = CliRunner().invoke(main, ["bench", "--backend", "a2a", "--moment", "tool"])
+    result = CliRunner().invoke(main, ["bench", "a2a", "--moment", "tool"])
     assert result.exit_code == 2
     assert "a2a has no moment tool" in result.stderr
 
 
+def test_a_moment_that_one_of_several_lacks_is_shown_as_such() -> None:
+    result = bench("--moment", "running", "--moment", "permission")
+    assert result.exit_code == 0
+    (line,) = (one for one in result.stdout.splitlines() if "permission" in one)
+    assert line.split() == ["permission", "n/a"]
+
+
 def test_what_is_asked_for_twice_is_measured_once() -> None:
-    result = bench("--backend", "local", "--moment", "running", "--moment", "running", "--json")
+    result = bench("local", "--moment", "running", "--moment", "running", "--json")
     assert len(json.loads(result.stdout)["rows"]) == 1
+
+
+def test_a_backend_is_no_file() -> None:
+    result = CliRunner().invoke(main, ["bench", "--json", "local"])
+    assert result.exit_code == 2
+    assert "--json=FILE" in result.stderr
+
+
+def test_the_help_names_every_backend_and_tells_of_the_rest() -> None:
+    said = CliRunner().invoke(main, ["bench", "--help"]).stdout
+    for name in command.benches():
+        assert name in said
+    assert "turnstop lab install" in said

@@ -5,7 +5,7 @@ import pytest
 
 from turnstop.cli.bench.figures import ratios, row
 from turnstop.cli.bench.model import Outcome, Work
-from turnstop.cli.bench.trials import NOTICE, WATCH, Sample, _lost
+from turnstop.cli.bench.trials import NOTICE, WATCH, Sample, _alive, _lies
 
 
 def sample(
@@ -13,7 +13,7 @@ def sample(
 ) -> Sample:
     ended = None if ms is None else 100 + ms / 1000
     outcome = Outcome(gone=True, asked_at=100.0, ended_at=ended, settled_at=101.0)
-    return Sample(runner, pair, outcome, admitted_at=102.0, lost=lost)  # type: ignore[arg-type]
+    return Sample(runner, pair, outcome, admitted_at=102.0, alive=lost)  # type: ignore[arg-type]
 
 
 def test_a_row_has_median_p95_and_max_of_those_that_have_the_figure() -> None:
@@ -47,8 +47,10 @@ def test_no_ratio_of_nothing() -> None:
     assert ratios("b", "tool", [sample(1)], [sample(1, runner="raw", lost=("x",))]) == []
 
 
-def outcome(*, gone: bool = True, survivors: tuple[str, ...] = ()) -> Outcome:
-    return Outcome(gone=gone, settled_at=10.0, survivors=survivors)
+def outcome(
+    *, gone: bool = True, survivors: tuple[str, ...] = (), ending: str = "STOPPED"
+) -> Outcome:
+    return Outcome(ending=ending, gone=gone, settled_at=10.0, survivors=survivors)
 
 
 @pytest.mark.parametrize(
@@ -68,4 +70,37 @@ def outcome(*, gone: bool = True, survivors: tuple[str, ...] = ()) -> Outcome:
     ],
 )
 def test_what_is_lost(work: Work, found: Outcome, is_lost: bool) -> None:
-    assert bool(_lost(found, [work])) is is_lost
+    assert bool(_alive(found, [work])) is is_lost
+
+
+@pytest.mark.parametrize(
+    ("work", "found", "is_lie"),
+    [
+        (Work("a", 1, 9.9, cut=True), outcome(), False),
+        (Work("a", 1), outcome(), True),
+        (Work("a", 1), outcome(gone=False), False),
+        (Work("a", 1, 9.9), outcome(ending="FINISHED"), False),
+        (Work("a", 1, 9.9, cut=True), outcome(ending="FINISHED"), True),
+        (Work("a", 1, 9.9), outcome(ending="UNSTARTED"), True),
+        (None, outcome(ending="UNSTARTED"), False),
+        (None, outcome(), False),
+    ],
+)
+def test_what_is_a_lie(work: Work | None, found: Outcome, is_lie: bool) -> None:
+    assert bool(_lies("finishing", found, [] if work is None else [work])) is is_lie
+
+
+def test_a_turn_that_was_never_let_finish_has_not_finished() -> None:
+    assert _lies("running", outcome(ending="FINISHED"), [Work("a", 1, 9.9)])
+
+
+def test_a_row_counts_what_is_wrong_by_its_kind() -> None:
+    samples = [sample(1) for _ in range(4)]
+    samples[0].alive, samples[0].lies = ("a request",), ("a request",)
+    samples[1].unanswered = "the next turn ended as FAILED"
+    samples[2].histories = ("a call without its result",)
+    samples[3].outcome = outcome(ending="KILLED")
+    found = row("b", "running", "turnstop", samples)
+    counts = (found.lost, found.lies, found.unanswered, found.histories, found.killed)
+    assert counts == (3, 1, 1, 1, 1)
+    assert samples[0].lost == ("a request",)

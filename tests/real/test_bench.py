@@ -74,8 +74,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_it_measures_the_real_programs_and_loses_nothing(folder: Path) -> None:
-    backends = [f"--backend={name}" for name in ("codex", "a2a")]
-    with bench(folder, "-n2", "--json", *backends) as process:
+    with bench(folder, "codex", "a2a", "-n2", "--json") as process:
         stdout, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, stderr
     rows = json.loads(stdout)["rows"]
@@ -83,19 +82,21 @@ def test_it_measures_the_real_programs_and_loses_nothing(folder: Path) -> None:
         "starting",
         "running",
         "tool",
+        "permission",
         "finishing",
     ]
     assert {row["backend"] for row in rows} == {"codex", "a2a"}
     assert [row["lost"] for row in rows] == [0] * len(rows)
     for row in rows:
-        if row["moment"] in ("running", "tool"):
+        if row["moment"] in ("running", "tool", "permission"):
             assert row["endings"] == {"STOPPED": 2}
+        if row["moment"] in ("running", "tool"):
             assert row["asked_to_gone_ms"]["median"] > 0
             assert row["asked_to_sent_ms"]["max"] <= row["asked_to_ended_ms"]["max"]
 
 
 def test_it_sees_what_the_bare_protocol_loses(folder: Path) -> None:
-    args = ("--backend", "codex", "--moment", "tool", "--against", "raw", "-n1", "--json")
+    args = ("codex", "--moment", "tool", "--against", "raw", "-n1", "--json")
     with bench(folder, *args) as process:
         stdout, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, stderr
@@ -105,7 +106,7 @@ def test_it_sees_what_the_bare_protocol_loses(folder: Path) -> None:
 
 
 def test_ctrl_c_leaves_no_program_behind(folder: Path) -> None:
-    with bench(folder, "--backend", "codex", "-n", "1000") as process:
+    with bench(folder, "codex", "-n", "1000") as process:
         deadline = time.monotonic() + PATIENCE
         # The bench and codex, and then a shell command.
         while len(list(processes_of(folder))) < 2 and time.monotonic() < deadline:

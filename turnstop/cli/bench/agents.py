@@ -69,15 +69,15 @@ def _raw_opencode(
 
 
 def _acp(
-    profile: str, command: Sequence[str], cwd: str, env: Mapping[str, str | None]
+    profile: str, mode: str | None, command: Sequence[str], cwd: str, env: Mapping[str, str | None]
 ) -> AbstractAsyncContextManager[Backend[str]]:
     from ...adapters.acp import open_acp
 
-    return open_acp(command, profile=profile, cwd=cwd, env=env)
+    return open_acp(command, profile=profile, cwd=cwd, env=env, mode=mode)
 
 
 def _raw_acp(
-    mode: str, command: Sequence[str], cwd: str, env: Mapping[str, str]
+    mode: str | None, command: Sequence[str], cwd: str, env: Mapping[str, str]
 ) -> AbstractAsyncContextManager[Runner]:
     from .raw_acp import open_raw_acp
 
@@ -96,12 +96,14 @@ def _as_agent(program: Program) -> Sequence[str]:
     return program.acp_command
 
 
-def _agent(name: str, program: str, profile: str, *, rooms: int = _WARM, mode: str = "") -> Driven:
+def _agent(
+    name: str, program: str, profile: str, *, rooms: int = _WARM, mode: str | None = None
+) -> Driven:
     return Driven(
         name=f"acp-{name}",
         program=program,
         command=_as_agent,
-        open_backend=partial(_acp, profile),
+        open_backend=partial(_acp, profile, mode),
         open_raw=partial(_raw_acp, mode),
         rooms=rooms,
     )

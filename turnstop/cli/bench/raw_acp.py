@@ -39,7 +39,7 @@ class _Agent:
         self._run: RawRun | None = None
         self._pending: list[Message] = []
 
-    async def greet(self, cwd: str, mode: str) -> None:
+    async def greet(self, cwd: str, mode: str | None) -> None:
         await self.calls.call("initialize", _INITIALIZE)
         made = await self.calls.call("session/new", {"cwd": cwd, "mcpServers": []})
         self._session = made["sessionId"]
@@ -88,7 +88,7 @@ class _Agent:
 
 @asynccontextmanager
 async def _open_agent(
-    command: Sequence[str], cwd: str, env: Mapping[str, str], mode: str
+    command: Sequence[str], cwd: str, env: Mapping[str, str], mode: str | None
 ) -> AsyncGenerator[_Agent, None]:
     async with open_lines(command, cwd, env) as lines, open_service() as service:
         async with open_private_nursery() as nursery:
@@ -101,7 +101,7 @@ async def _open_agent(
 
 @asynccontextmanager
 async def open_raw_acp(
-    command: Sequence[str], cwd: str, env: Mapping[str, str], mode: str = ""
+    command: Sequence[str], cwd: str, env: Mapping[str, str], mode: str | None = None
 ) -> AsyncGenerator[RawRunner, None]:
     """Run turns of an agent by the bare protocol, a process a room.
 
@@ -109,7 +109,7 @@ async def open_raw_acp(
         command: the agent.
         cwd: its folder.
         env: its whole environment.
-        mode: the mode that its sessions are set to; empty: the agent's own.
+        mode: the mode that its sessions are set to; None: the agent's own.
     """
     agents: Places[_Agent]
     async with open_places(partial(_open_agent, command, cwd, env, mode)) as agents:

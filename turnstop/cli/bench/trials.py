@@ -73,6 +73,7 @@ class _Taken:
     """A stop that is settled, and what is needed to watch it."""
 
     sample: Sample
+    moment: Moment
     room: str
     token: str
     run: Run
@@ -143,7 +144,7 @@ class Trials:
         with trio.move_on_after(SETTLES_WITHIN):
             sample.outcome = await run.settled()
             sample.admitted_at = await following.admitted()
-        return _Taken(sample, room, token, run, next_token, following)
+        return _Taken(sample, moment, room, token, run, next_token, following)
 
     async def _races_within(self) -> float:
         """The median time from the release to a turn's own end, where it is not known."""
@@ -202,7 +203,7 @@ class Trials:
         outcome = sample.outcome = await taken.run.settled()
         work = self._target.work(token)
         sample.alive = tuple(_alive(outcome, work))
-        sample.lies = tuple(_lies(outcome, work))
+        sample.lies = tuple(_lies(taken.moment, outcome, work))
         faults = (*self._target.faults(token), *self._target.faults(taken.next_token))
         sample.histories = tuple(f"an invalid history: {text}" for text in faults)
         ends = [math.inf if one.ended_at is None else one.ended_at for one in work]
@@ -253,12 +254,12 @@ def _alive(outcome: Outcome, work: Sequence[Work]) -> list[str]:
     ]
 
 
-def _lies(outcome: Outcome, work: Sequence[Work]) -> list[str]:
+def _lies(moment: Moment, outcome: Outcome, work: Sequence[Work]) -> list[str]:
     """What the settlement says of the turn, where the work shows otherwise."""
     found = _alive(outcome, work) if outcome.gone else []
     if outcome.ending == Ending.FINISHED.name:
         found += [f"{one.name} cut off, and the turn finished" for one in work if one.cut]
-        found += [] if work else ["finished, and nothing was seen of it"]
+        found += [] if moment == "finishing" else ["finished, and it was never let"]
     if outcome.ending == Ending.UNSTARTED.name:
         found += [f"{one.name} of a turn that did not start" for one in work]
     return found
