@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Literal
 
-import h11
 import pytest
 import trio
+from asking import Client, connect, events
 
-from turnstop.lab import Lab, open_lab
+from turnstop.lab import open_lab
 
 SHELL = {
     "type": "function",
@@ -20,53 +18,12 @@ SHELL = {
 }
 
 
-class Client:
-    def __init__(self, stream: trio.SocketStream) -> None:
-        self.stream = stream
-        self.machine = h11.Connection(h11.CLIENT)
-
-    async def ask(self, body: object, path: str = "/v1/responses", method: str = "POST") -> None:
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        headers = [("Host", "lab"), ("Content-Length", str(len(data)))]
-        head = h11.Request(method=method, target=path, headers=headers)
-        for event in (head, h11.Data(data=data), h11.EndOfMessage()):
-            await self.stream.send_all(self.machine.send(event) or b"")
-
-    async def next(self) -> object:
-        while (event := self.machine.next_event()) is h11.NEED_DATA:
-            self.machine.receive_data(await self.stream.receive_some())
-        return event
-
-    async def answer(self) -> tuple[int, bytes]:
-        head = await self.next()
-        assert isinstance(head, h11.Response)
-        data = b""
-        while isinstance(event := await self.next(), h11.Data):
-            data += event.data
-        assert isinstance(event, h11.EndOfMessage), event
-        self.machine.start_next_cycle()
-        return head.status_code, data
-
-
-@asynccontextmanager
-async def connect(lab: Lab) -> AsyncIterator[Client]:
-    port = int(lab.url.rpartition(":")[2])
-    with trio.fail_after(20):
-        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
-            yield Client(stream)
-
-
 def user(text: str) -> dict[str, object]:
     return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
 
 
 def asking(*items: object) -> dict[str, object]:
     return {"model": "m", "stream": True, "tools": [SHELL], "input": list(items)}
-
-
-def events(data: bytes) -> list[dict[str, object]]:
-    lines = data.decode().splitlines()
-    return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
 
 
 async def test_it_answers_and_keeps_the_connection() -> None:
