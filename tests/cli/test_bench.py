@@ -21,7 +21,7 @@ from click.testing import CliRunner, Result
 
 from turnstop import BackendError
 from turnstop.abc import Emit, End, How, RemoteTurn, Request
-from turnstop.cli.bench import command, run, trials
+from turnstop.cli.bench import command, run, verdicts
 from turnstop.cli.bench.figures import Row, Spread
 from turnstop.cli.bench.local import LocalBench, LocalTarget
 from turnstop.cli.bench.model import Runner, RunnerName, Target, Work
@@ -100,7 +100,7 @@ class LiarBench(LocalBench):
 
 @pytest.fixture(autouse=True)
 def _short_watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "WATCH", 0.05)
+    monkeypatch.setattr(verdicts, "WATCH", 0.05)
 
 
 def bench(*args: str) -> Result:

@@ -5,7 +5,7 @@ import pytest
 
 from turnstop.cli.bench.figures import ratios, row
 from turnstop.cli.bench.model import Outcome, Work
-from turnstop.cli.bench.trials import NOTICE, WATCH, Sample, _alive, _lies
+from turnstop.cli.bench.verdicts import NOTICE, WATCH, Sample, alive, lies
 
 
 def sample(
@@ -70,7 +70,7 @@ def outcome(
     ],
 )
 def test_what_is_lost(work: Work, found: Outcome, is_lost: bool) -> None:
-    assert bool(_alive(found, [work])) is is_lost
+    assert bool(alive(found, [work])) is is_lost
 
 
 @pytest.mark.parametrize(
@@ -87,11 +87,11 @@ def test_what_is_lost(work: Work, found: Outcome, is_lost: bool) -> None:
     ],
 )
 def test_what_is_a_lie(work: Work | None, found: Outcome, is_lie: bool) -> None:
-    assert bool(_lies("finishing", found, [] if work is None else [work])) is is_lie
+    assert bool(lies("finishing", found, [] if work is None else [work])) is is_lie
 
 
 def test_a_turn_that_was_never_let_finish_has_not_finished() -> None:
-    assert _lies("running", outcome(ending="FINISHED"), [Work("a", 1, 9.9)])
+    assert lies("running", outcome(ending="FINISHED"), [Work("a", 1, 9.9)])
 
 
 def test_a_row_counts_what_is_wrong_by_its_kind() -> None:

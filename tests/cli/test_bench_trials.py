@@ -10,7 +10,8 @@ import trio
 
 from turnstop.cli.bench.model import Moment, Outcome, Work
 from turnstop.cli.bench.ours import consent
-from turnstop.cli.bench.trials import NO_END, SETTLES_WITHIN, WATCH, Trials
+from turnstop.cli.bench.trials import NO_END, SETTLES_WITHIN, Trials
+from turnstop.cli.bench.verdicts import WATCH
 
 
 @attrs.define(eq=False)

@@ -13,7 +13,7 @@ import attrs
 
 from ..._ending import Ending
 from .model import Moment, RunnerName
-from .trials import Sample
+from .verdicts import Sample
 
 RESAMPLES = 4000
 

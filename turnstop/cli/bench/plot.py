@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from .model import Missing, RunnerName
-from .trials import Sample
+from .verdicts import Sample
 
 Series = Mapping[tuple[str, str, RunnerName], Sequence[Sample]]
 

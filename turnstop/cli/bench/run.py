@@ -17,7 +17,8 @@ import trio
 from ... import BackendError
 from .figures import Ratio, Row, ratios, row
 from .model import Bench, BenchFailed, Missing, Moment, Runner, RunnerName
-from .trials import Sample, Trials
+from .trials import Trials
+from .verdicts import Sample
 
 OPENS_WITHIN = 60.0
 """How long it may take to open a backend and all that measures it, in seconds."""

@@ -14,7 +14,7 @@ from rich.table import Table
 from .figures import Row, Spread
 from .model import MOMENTS
 from .run import Bar, Results, machine
-from .trials import WATCH
+from .verdicts import WATCH
 
 _WIDTH = 100
 _SPREADS = {

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import re
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import attrs
@@ -16,13 +15,10 @@ import trio.lowlevel
 
 from ..._ending import Ending
 from ..._unwrap import open_private_nursery
-from .model import BenchFailed, Moment, Outcome, Run, Runner, RunnerName, Target, Work
+from . import verdicts
+from .model import BenchFailed, Moment, Outcome, Run, Runner, RunnerName, Target
+from .verdicts import Sample, alive, lies
 
-WATCH = 2.0
-"""How long the work of a settled turn is looked for, in seconds."""
-NOTICE = 0.010
-"""Work that was seen to end this many seconds after a settlement said gone is on time: another
-process closes its connections when the machine lets it. Work that begins then is lost at once."""
 JITTER = 0.020
 """`starting` stops this long at most after the start call left, in seconds."""
 SETTLES_WITHIN = 12.0
@@ -33,39 +29,6 @@ _LOOK_EVERY = 0.5
 _SETUP_WITHIN = 60.0
 _NEXT_WITHIN = 10.0
 _OWN_ENDS = 5
-# As survivors name them: other numbers, of a command line for instance, excuse nothing.
-_PIDS = re.compile(r"\bpid (\d+(?:, \d+)*)")
-
-
-@attrs.define(eq=False)
-class Sample:
-    """One stop.
-
-    Attributes:
-        pair: samples of different runners with one number were taken one after the other.
-        admitted_at: when the session's next turn was let in.
-        gone_at: when its last work was seen to end, where any was seen after the asking.
-        alive: what was seen of its work when it should have been gone.
-        lies: what its settlement says, and was seen to be otherwise.
-        unanswered: why the session's next turn did not answer and end by itself.
-        histories: what was wrong with the history that the model then got.
-    """
-
-    runner: RunnerName
-    pair: int
-    outcome: Outcome
-    admitted_at: float | None = None
-    gone_at: float | None = None
-    alive: tuple[str, ...] = ()
-    lies: tuple[str, ...] = ()
-    unanswered: str = ""
-    histories: tuple[str, ...] = ()
-
-    @property
-    def lost(self) -> tuple[str, ...]:
-        """All that is wrong with it."""
-        next_turn = (self.unanswered,) if self.unanswered else ()
-        return tuple(dict.fromkeys((*self.alive, *self.lies, *next_turn, *self.histories)))
 
 
 @attrs.frozen
@@ -196,14 +159,14 @@ class Trials:
         settled_at = sample.outcome.settled_at
         async with open_private_nursery() as nursery:
             nursery.start_soon(_watch_next, sample, taken.following)
-            while (left := settled_at + WATCH - trio.current_time()) > 0:
+            while (left := settled_at + verdicts.WATCH - trio.current_time()) > 0:
                 self._target.work(token)
                 await trio.sleep(min(_LOOK_EVERY, left))
         # Asked again: the peer's turn may be seen to end after the peer calls it settled.
         outcome = sample.outcome = await taken.run.settled()
         work = self._target.work(token)
-        sample.alive = tuple(_alive(outcome, work))
-        sample.lies = tuple(_lies(taken.moment, outcome, work))
+        sample.alive = tuple(alive(outcome, work))
+        sample.lies = tuple(lies(taken.moment, outcome, work))
         faults = (*self._target.faults(token), *self._target.faults(taken.next_token))
         sample.histories = tuple(f"an invalid history: {text}" for text in faults)
         ends = [math.inf if one.ended_at is None else one.ended_at for one in work]
@@ -241,38 +204,6 @@ class _Pool:
         """One that was taken is no more."""
         self._open -= 1
         self._changed.unpark()
-
-
-def _alive(outcome: Outcome, work: Sequence[Work]) -> list[str]:
-    """The work that goes on after the settlement called it gone, or long after it did not."""
-    limit = outcome.settled_at + (NOTICE if outcome.gone else WATCH)
-    return [
-        one.name
-        for one in work
-        if one.pid not in _named(outcome)
-        and (one.ended_at is None or one.ended_at > limit or one.began_at > outcome.settled_at)
-    ]
-
-
-def _lies(moment: Moment, outcome: Outcome, work: Sequence[Work]) -> list[str]:
-    """What the settlement says of the turn, where the work shows otherwise."""
-    found = _alive(outcome, work) if outcome.gone else []
-    if outcome.ending == Ending.FINISHED.name:
-        found += [f"{one.name} cut off, and the turn finished" for one in work if one.cut]
-        found += [] if moment == "finishing" else ["finished, and it was never let"]
-    if outcome.ending == Ending.UNSTARTED.name:
-        found += [f"{one.name} of a turn that did not start" for one in work]
-    return found
-
-
-def _named(outcome: Outcome) -> set[int]:
-    """The processes that the settlement names as alive."""
-    return {
-        int(pid)
-        for text in outcome.survivors
-        for pids in _PIDS.findall(text)
-        for pid in pids.split(", ")
-    }
 
 
 async def _watch_next(sample: Sample, following: Run) -> None:
