@@ -83,6 +83,9 @@ OWN: Mapping[str, Probed | NoRemoteWork] = {
         real_needs=("a2a", "httpx", "uvicorn", "starlette"),
         real_install=_BENCH,
     ),
+    "acp": Probed(
+        tuple(f"{_HERE}.acp:Acp{one}Probe" for one in ("", "Shared", "Copilot", "Codex", "Gemini")),
+    ),
     "codex": Probed(
         (f"{_HERE}.codex:CodexProbe",),
         real=(f"{_HERE}.real_codex:RealCodexProbe",),

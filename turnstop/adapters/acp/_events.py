@@ -22,7 +22,6 @@ _PIECES: Mapping[str, type[Text] | type[Thought]] = {
 }
 _TOOLS = ("tool_call", "tool_call_update")
 _OVER = ("completed", "failed")
-_WORK = (*_PIECES, *_TOOLS)
 # Told of the session, whether it has a turn or not.
 _OF_THE_SESSION = (
     "available_commands_update",
@@ -70,14 +69,20 @@ class Translator:
         kind = str(update.get("sessionUpdate"))
         if self._is_earlier(update, kind):
             return None
-        self.has_said = self.has_said or kind in _WORK
         if kind in _TOOLS and isinstance(update.get("toolCallId"), str):
+            self.has_said = True
             return self._tool(update, kind, incoming.raw)
         content = update.get("content")
-        piece = _PIECES.get(kind)
-        if piece is not None and isinstance(content, dict) and content.get("type") == "text":
-            return piece(str(content.get("text", "")), raw=incoming.raw)
+        if kind in _PIECES and isinstance(content, dict) and content.get("type") == "text":
+            return self._piece(kind, str(content.get("text", "")), incoming.raw)
         return Other(kind, raw=incoming.raw)
+
+    def _piece(self, kind: str, text: str, raw: object) -> Event | None:
+        # Some agents begin a message by an empty piece.
+        if not text:
+            return None
+        self.has_said = True
+        return _PIECES[kind](text, raw=raw)
 
     def _is_earlier(self, update: Mapping[str, Any], kind: str) -> bool:
         name = update.get("toolCallId" if kind in _TOOLS else "messageId")

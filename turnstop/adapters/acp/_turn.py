@@ -192,11 +192,12 @@ class AcpTurn:
                 pass
             else:
                 return Proof.EVENT
-        await self._end_agent()
-        return Proof.PROCESS
+        return await self._end_agent()
 
-    async def _end_agent(self) -> None:
-        """Does nothing where the process is other rooms' as well: `OwnAcpTurn` has its own."""
+    async def _end_agent(self) -> Proof:
+        """End the process, where it is the room's own. Another is left, and nothing is shown."""
+        await trio.lowlevel.checkpoint()
+        return Proof.CLAIMED
 
     async def cancel(self, sent: Callable[[], None]) -> None:
         """Write the cancel behind the prompt; a prompt that was not sent yet never is."""
@@ -224,10 +225,13 @@ class AcpTurn:
         return await self._offspring().end(found)
 
     def _knows_tools(self) -> bool:
-        return self._killed or self._agent.profile.tool is not None
+        return self._is_ended() or self._agent.profile.tool is not None
+
+    def _is_ended(self) -> bool:
+        return self._killed or self._agent.broken.is_set()
 
     def _offspring(self) -> Offspring:
-        if self._killed:
+        if self._is_ended():
             return Offspring(self._agent.mark, {}, 0, self._look)
         tool = self._agent.profile.tool or {}
         return Offspring(self._agent.mark, tool, self._began, self._look)
@@ -241,13 +245,17 @@ class OwnAcpTurn(AcpTurn):
         """End the process, with SIGTERM and then SIGKILL to its group."""
         await self._end_agent()
 
-    async def _end_agent(self) -> None:
+    async def _end_agent(self) -> Proof:
         self._killed = True
         process = self.session.process
         # One that is gone may have been replaced.
         if process is not None and process.current is self._agent:
             self._agent.hasten()
             await process.end()
+        loss = self._agent.loss()
+        if not loss.gone:
+            raise loss
+        return Proof.PROCESS
 
     async def _see_obeyed(self) -> None:
         """Give a lost cancel up before the stop's time is over, so that the kill comes sooner."""

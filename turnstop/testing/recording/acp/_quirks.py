@@ -1,0 +1,74 @@
+"""How an agent in memory speaks where it speaks otherwise than the protocol, as real ones do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+__all__ = ["QUIRKS", "Quirks"]
+
+_CAN = {"loadSession": True, "sessionCapabilities": {"resume": {}, "close": {}}}
+
+
+@attrs.frozen
+class Quirks:
+    """What an agent says of itself, and what it gets wrong.
+
+    Attributes:
+        name: how it names itself.
+        version: its version.
+        capabilities: what it says that it can do.
+        sign_after: after how many seconds it shows that it works on a prompt; None: it does not.
+        loses_early: whether a cancel that comes before that sign is lost, and each later one too.
+        stays: whether a cancelled prompt is answered, and the work goes on until its session is
+            closed, or its process ended.
+        waits: whether a cancelled prompt is answered only when its questions are.
+        error: what a cancelled prompt is answered, in the place of a stop reason.
+        empty: whether a prompt that is cancelled before anything was said is answered as if it
+            had completed.
+        names_messages: whether each piece of an answer names its message; an empty one begins it.
+        echoes: whether a piece of an answer comes after the answer to a cancelled prompt.
+    """
+
+    name: str = ""
+    version: str = ""
+    capabilities: dict[str, Any] = attrs.field(factory=lambda: dict(_CAN))
+    sign_after: float | None = None
+    loses_early: bool = False
+    stays: bool = False
+    waits: bool = False
+    error: dict[str, Any] | None = None
+    empty: bool = False
+    names_messages: bool = False
+    echoes: bool = False
+
+
+_LOADS: dict[str, Any] = {"loadSession": True}
+_CLOSES: dict[str, Any] = {"loadSession": True, "sessionCapabilities": {"close": {}, "list": {}}}
+_RESUMES: dict[str, Any] = {"loadSession": True, "sessionCapabilities": {"list": {}, "resume": {}}}
+
+QUIRKS = {
+    "generic": Quirks(names_messages=True),
+    "copilot": Quirks("Copilot", "1.0.102", _CLOSES, sign_after=0.008, loses_early=True),
+    "codex": Quirks("codex-acp", "0.16.0", stays=True),
+    "claude": Quirks(
+        "@agentclientprotocol/claude-agent-acp", "0.49.0", names_messages=True, echoes=True
+    ),
+    "opencode": Quirks("OpenCode", "1.18.33", empty=True),
+    "gemini": Quirks("gemini-cli", "0.61.0", _LOADS, waits=True),
+    "qwen": Quirks(
+        "qwen-code",
+        "0.15.10",
+        _RESUMES,
+        waits=True,
+        error={
+            "code": -32603,
+            "message": "Internal error",
+            "data": {"details": "Request was aborted."},
+        },
+    ),
+    "omp": Quirks("oh-my-pi", "18.2.3", names_messages=True),
+    "cursor": Quirks("", "", _LOADS),
+}
+"""By the profile's name, as they were measured; Cursor's is the protocol and nothing else."""
