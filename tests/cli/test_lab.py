@@ -119,7 +119,7 @@ def test_without_node_it_says_what_to_install(
     monkeypatch.setenv("PATH", str(tools.home))
     result = run("install", "qwen")
     assert result.exit_code == 2
-    assert "no `node` on PATH: install Node.js and npm" in result.stderr
+    assert "no `node` on PATH: install Node.js 20 or newer with npm" in result.stderr
 
 
 def test_a_disk_that_is_too_small_is_told_before(

@@ -156,7 +156,7 @@ def npm_of(tools: Tools) -> list[int]:
 def test_node_and_npm_have_to_be_there(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
     check_tools([QWEN, CODEX])
     tools.write("node", "#!/bin/sh\necho v18.19.0\n")
-    with pytest.raises(InstallFailed, match=r"node is v18\.19\.0, not 20 or newer: install Node"):
+    with pytest.raises(InstallFailed, match=r"node is v18\.19\.0: install Node\.js 20 or newer"):
         check_tools([QWEN])
     check_tools([CODEX])
     monkeypatch.setenv("PATH", str(tools.home))

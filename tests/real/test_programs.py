@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ async def test_one_is_installed_and_runs(tmp_path: Path, monkeypatch: pytest.Mon
                 raise
             pytest.skip(f"{failed}: {' '.join(failed.said)}")
         assert await find_program(SMALL.name).version() == SMALL.version
-    assert [path.name for path in tmp_path.iterdir()] == [SMALL.folder]
+    assert os.listdir(tmp_path) == [SMALL.folder]
     assert sizes
     # The pin says in advance what it takes.
     assert found.size / (1 << 20) == pytest.approx(SMALL.size, rel=0.1)

