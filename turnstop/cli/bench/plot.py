@@ -12,6 +12,8 @@ import click
 from .model import Missing, RunnerName
 from .verdicts import Sample
 
+_ACROSS = 3
+"""So many panels are beside each other at most."""
 Series = Mapping[tuple[str, str, RunnerName], Sequence[Sample]]
 
 
@@ -39,25 +41,53 @@ def check_plot(file: Path) -> None:
 
 
 def plot(series: Series, file: Path) -> None:
-    """Draw asked→ended of every stop, a strip for each backend, moment and runner."""
+    """Draw asked→ended of every stop: a panel a backend, a strip for each moment and runner."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
+
+    backends = list(dict.fromkeys(backend for backend, _, _ in series))
+    across = min(_ACROSS, len(backends))
+    down = -(-len(backends) // across)
+    most = max(sum(backend == name for name, _, _ in series) for backend in backends)
+    figure, axes = pyplot.subplots(
+        down,
+        across,
+        figsize=(max(9, 4.5 * across), 0.5 + down * (0.8 + 0.28 * most)),
+        layout="constrained",
+        sharex=True,
+        squeeze=False,
+    )
+    for panel, name in zip(axes.flat, backends, strict=False):
+        _panel(panel, name, {key[1:]: taken for key, taken in series.items() if key[0] == name})
+    for panel in axes.flat[len(backends) :]:
+        panel.set_visible(False)
+    figure.supxlabel("asked → ended, ms (a cross: lost)")
+    figure.savefig(file, dpi=150)
+    pyplot.close(figure)
+
+
+def _panel(axes: Any, name: str, series: Mapping[tuple[str, RunnerName], Sequence[Sample]]) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    figure, axes = pyplot.subplots(figsize=(9, 1 + 0.45 * len(series)), layout="constrained")
     strips = list(series.items())[::-1]
     for height, (_, samples) in enumerate(strips):
         _strip(axes, height, samples)
-    axes.set_yticks(range(len(strips)), [" ".join(names) for names, _ in strips])
+    axes.set_title(name)
+    axes.set_yticks(range(len(strips)), [_label(*names) for names, _ in strips])
+    axes.set_ylim(-0.8, len(strips) - 0.2)
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_locator(LogLocator())
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel("asked → ended, ms (a cross: lost)")
-    figure.savefig(file, dpi=150)
-    pyplot.close(figure)
+    # Where the panels below are fewer, this one is the last of its column.
+    axes.xaxis.set_tick_params(labelbottom=True)
+    axes.grid(axis="x", alpha=0.3)
+
+
+def _label(moment: str, runner: RunnerName) -> str:
+    return moment if runner == "turnstop" else runner
 
 
 def _strip(axes: Any, height: int, samples: Sequence[Sample]) -> None:
