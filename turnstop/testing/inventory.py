@@ -84,7 +84,13 @@ OWN: Mapping[str, Probed | NoRemoteWork] = {
         real_install=_BENCH,
     ),
     "acp": Probed(
-        tuple(f"{_HERE}.acp:Acp{one}Probe" for one in ("", "Shared", "Copilot", "Codex", "Gemini")),
+        tuple(f"{_HERE}.acp:Acp{one}Probe" for one in ("", "Shared", "Copilot", "Codex", "Qwen")),
+    ),
+    "claude": Probed(
+        (f"{_HERE}.claude:ClaudeProbe",),
+        real=(f"{_HERE}.real_claude:RealClaudeProbe",),
+        real_needs=("h11",),
+        real_install=_BENCH,
     ),
     "codex": Probed(
         (f"{_HERE}.codex:CodexProbe",),

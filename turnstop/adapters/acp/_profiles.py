@@ -6,8 +6,8 @@ A profile says what an agent's process needs, and what the agent gets wrong: a r
   back until the agent has shown that it works on the prompt. One that is not obeyed all the same
   is given up before the stop's time is over, and the process is ended.
 - `silent_connection`: the prompt is answered as cancelled, and the agent still reads its model.
-  The session is closed before the turn is said to be over, and where it cannot be, the process is
-  ended.
+  The process is ended before the turn is said to be over; one that all rooms share is not, and
+  nothing shows that the turn is over.
 - `empty_completion`: a cancel is answered as if the turn had completed, though nothing was done.
   Such an answer shows that the turn is over, and not that it was completed.
 - `broken_history`: a tool call that was open at a stop stays in the history without its result.

@@ -62,6 +62,7 @@ class AcpTurn:
         self._prompt = Reader[None]()
         self._listening = trio.CancelScope()
         self._heard = trio.Event()
+        self._told = trio.Event()
         self._answered = trio.Event()
         self._answer: object = None
         self._error: Exception | None = None
@@ -73,18 +74,16 @@ class AcpTurn:
     async def follow(self, emit: Emit) -> End:
         """Send the prompt, and read until it is answered."""
         try:
-            # A stop that was asked for meanwhile comes before the prompt: its call is made in the
-            # scheduler's next pass.
-            for _ in range(2):
-                await trio.lowlevel.checkpoint()
-            if self._stopping:
-                return End(How.CANCELLED, detail="the prompt was not sent")
+            # The call of a stop that was asked for meanwhile is made in the scheduler's next pass,
+            # and the prompt's task runs in the one after that.
+            await trio.lowlevel.checkpoint()
             if self.session.replaces is not None:
                 emit(Other("session_replaced", raw={"sessionId": self.session.replaces}))
-            self._asked = True
             self._reading.start(self._prompt, self._ask_agent, name="ACP prompt")
             async with open_serving() as serving:
                 await self._listen(serving, emit)
+            if not self._asked:
+                return End(How.CANCELLED, detail="the prompt was not sent")
             return await self._conclude(emit)
         finally:
             self._prompt.close()
@@ -92,14 +91,17 @@ class AcpTurn:
 
     async def _ask_agent(self) -> None:
         """Runs beside `follow`, which is not there any more when a stop has been given up."""
-        text = self._content
-        blocks = [{"type": "text", "text": text}] if isinstance(text, str) else list(text)
-        try:
-            params = {"sessionId": str(self.session), "prompt": blocks}
-            self._answer = await self._agent.rpc.call("session/prompt", params)
-        except (RpcError, BackendError) as error:
-            self._error = error
-        self._answered.set()
+        if not self._stopping:
+            # From here on a cancel is queued behind it: nothing runs before the call has queued it.
+            self._asked = True
+            text = self._content
+            blocks = [{"type": "text", "text": text}] if isinstance(text, str) else list(text)
+            try:
+                params = {"sessionId": str(self.session), "prompt": blocks}
+                self._answer = await self._agent.rpc.call("session/prompt", params)
+            except (RpcError, BackendError) as error:
+                self._error = error
+            self._answered.set()
         self._listening.cancel()
 
     async def _listen(self, serving: Serving, emit: Emit) -> None:
@@ -130,9 +132,10 @@ class AcpTurn:
             try:
                 request.reply(to_answer(request, await emit.ask(ask)))
             except Silenced:
-                pass
+                # Some agents take an answer that comes before the cancel for the turn's end.
+                await self._told.wait()
             finally:
-                # A stop answers it too, and some agents end their turn only then.
+                # And some end their turn only when they are answered.
                 request.reply(cancelled(request))
 
         serving.start(incoming, serve)
@@ -140,7 +143,7 @@ class AcpTurn:
     async def _conclude(self, emit: Emit) -> End:
         """Judge the answer. An error of the protocol is an end as well, whatever it says."""
         error, answer = self._error, self._answer
-        self._keep_session(self._agent)
+        self._keep_session()
         if error is not None and not isinstance(error, RpcError):
             raise error
         proof = await self._remedy() if self._stopping else Proof.EVENT
@@ -166,14 +169,14 @@ class AcpTurn:
         faulty = self._stopping and "empty_completion" in self._agent.remedies
         return faulty and not self._translator.has_said
 
-    def _keep_session(self, agent: Agent | None) -> None:
+    def _keep_session(self) -> None:
         echo = self._agent.profile.echo if self._stopping else 0.0
         broken = self._stopping and "broken_history" in self._agent.remedies
         was_open = self._had_open_tools or self._translator.has_open_tools
         self.session = AcpSession(
             self.session,
             self.session.process,
-            agent,
+            self._agent,
             quiet_at=trio.current_time() + echo,
             named=frozenset(self._translator.named),
             is_left=broken and was_open,
@@ -181,18 +184,9 @@ class AcpTurn:
 
     async def _remedy(self) -> Proof:
         """End what the answer to a stopped prompt has not ended; what shows that it is over."""
-        if "silent_connection" not in self._agent.remedies:
-            return Proof.EVENT
-        # Closed or ended, it is no more in the agent's memory.
-        self._keep_session(None)
-        if self._agent.can_close:
-            try:
-                await self._agent.rpc.call("session/close", {"sessionId": str(self.session)})
-            except RpcError:
-                pass
-            else:
-                return Proof.EVENT
-        return await self._end_agent()
+        if "silent_connection" in self._agent.remedies:
+            return await self._end_agent()
+        return Proof.EVENT
 
     async def _end_agent(self) -> Proof:
         """End the process, where it is the room's own. Another is left, and nothing is shown."""
@@ -208,6 +202,7 @@ class AcpTurn:
         if self._agent.profile.hold:
             await wait_at_most(self._heard, self._agent.profile.hold)
         await self._agent.rpc.tell("session/cancel", {"sessionId": str(self.session)})
+        self._told.set()
         sent()
         if not self._heard.is_set() and "lost_early_cancel" in self._agent.remedies:
             await self._see_obeyed()

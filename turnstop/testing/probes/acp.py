@@ -11,7 +11,7 @@ from ...adapters.acp import AcpContent
 from .._probe import Probe, Work
 from ..recording.acp import QUIRKS, RecordingAcp, open_recorded
 
-__all__ = ["AcpCodexProbe", "AcpCopilotProbe", "AcpGeminiProbe", "AcpProbe", "AcpSharedProbe"]
+__all__ = ["AcpCodexProbe", "AcpCopilotProbe", "AcpProbe", "AcpQwenProbe", "AcpSharedProbe"]
 
 _PIPES = (
     "an agent is spoken to over the pipes of its process: whoever loses them ends the process, "
@@ -54,7 +54,7 @@ class AcpProbe(Probe):
         return self.acp.works
 
     def refuse_starts(self) -> None:
-        """Answer `session/new` and `session/prompt` by an error."""
+        """Answer by an error whatever begins a session, or takes one up."""
         self.acp.refuse_starts()
 
     def hold_cancels(self) -> None:
@@ -131,8 +131,8 @@ class AcpCodexProbe(AcpProbe):
     profile = "codex"
 
 
-class AcpGeminiProbe(AcpProbe):
-    """An agent that ends a turn only when its questions are answered."""
+class AcpQwenProbe(AcpProbe):
+    """An agent that answers a cancel by an error, and only when its questions are answered."""
 
-    name = "acp, gemini"
-    profile = "gemini"
+    name = "acp, qwen"
+    profile = "qwen"

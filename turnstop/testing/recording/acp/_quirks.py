@@ -21,8 +21,7 @@ class Quirks:
         capabilities: what it says that it can do.
         sign_after: after how many seconds it shows that it works on a prompt; None: it does not.
         loses_early: whether a cancel that comes before that sign is lost, and each later one too.
-        stays: whether a cancelled prompt is answered, and the work goes on until its session is
-            closed, or its process ended.
+        stays: whether a cancelled prompt is answered, and the work goes on until its process ends.
         waits: whether a cancelled prompt is answered only when its questions are.
         error: what a cancelled prompt is answered, in the place of a stop reason.
         empty: whether a prompt that is cancelled before anything was said is answered as if it

@@ -96,7 +96,13 @@ class RecordingAcp:
             "session/prompt": self._prompt,
             "session/close": self._close_session,
         }
-        process = AgentProcess(self.wire, handlers, self._hear_notification, self._hear_answer)
+        process = AgentProcess(
+            self.wire,
+            handlers,
+            self._hear_request,
+            self._hear_notification,
+            self._hear_answer,
+        )
         self.processes.append(process)
         return process
 
@@ -133,7 +139,7 @@ class RecordingAcp:
     # Levers.
 
     def refuse_starts(self) -> None:
-        """Begin no session and no prompt from now on."""
+        """Begin no session from now on, nor take one up. Those in memory take prompts as ever."""
         self._refuses = True
 
     def ignore_cancels(self) -> None:
@@ -257,7 +263,7 @@ class RecordingAcp:
 
     async def _load(self, process: AgentProcess, frame: Frame) -> Answer:
         session = frame["params"]["sessionId"]
-        if session not in self._on_disk:
+        if self._refuses or session not in self._on_disk:
             return refusal(f"Session not found: {session}")
         if frame["method"] == "session/load":
             for text in self.history:
@@ -269,31 +275,34 @@ class RecordingAcp:
         return {"result": {}}
 
     async def _close_session(self, process: AgentProcess, frame: Frame) -> Answer:
-        session = frame["params"]["sessionId"]
-        process.sessions.discard(session)
-        for prompt in self._prompts:
-            if prompt.work.session == session and prompt.process is process:
-                self._close(prompt.work)
+        process.sessions.discard(frame["params"]["sessionId"])
         return {"result": {}}
 
-    async def _prompt(self, process: AgentProcess, frame: Frame) -> Answer:
+    def _hear_request(self, process: AgentProcess, frame: Frame) -> None:
+        """A prompt is there when the cancel behind it is heard."""
+        if frame["method"] != "session/prompt":
+            return
         session = frame["params"]["sessionId"]
         text = " ".join(str(one.get("text", "")) for one in frame["params"]["prompt"])
         work = Work(self._name("prompt"), text, session, trio.current_time())
-        prompt = _Prompt(work, process, frame["id"])
         self.works.append(work)
-        self._prompts.append(prompt)
-        if self._refuses or session not in process.sessions:
-            prompt.end = refusal("the prompt was refused")
+        self._prompts.append(_Prompt(work, process, frame["id"]))
+        if session in process.sessions:
+            work.began_at = work.asked_at
+
+    async def _prompt(self, process: AgentProcess, frame: Frame) -> Answer:
+        mine = (one for one in self._prompts if one.process is process)
+        prompt = next(one for one in mine if one.number == frame["id"])
+        if prompt.work.began_at is None:
+            prompt.end = refusal("the session is not known")
             return prompt.end
-        work.began_at = work.asked_at
-        if self.quirks.names_messages:
+        if self.quirks.names_messages and prompt.unanswered:
             self._chunk(prompt, "")
         if self.quirks.sign_after is not None:
             await trio.sleep(self.quirks.sign_after)
-            if work.runs:
+            if prompt.work.runs:
                 prompt.signed = True
-                process.update(session, "usage_update", used=1, size=1000)
+                process.update(str(prompt.work.session), "usage_update", used=1, size=1000)
         return None
 
     def _hear_notification(self, process: AgentProcess, frame: Frame) -> None:

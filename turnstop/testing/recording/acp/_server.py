@@ -34,6 +34,7 @@ class AgentProcess:
     Attributes:
         wire: all that it was told and has said, the frames of other processes too.
         handlers: what answers a request, by its method; given the request's frame.
+        on_request: given each request as it comes, before it is answered.
         on_notification: given each notification.
         on_answer: given each answer to a request of its own.
         sessions: the sessions that it has in memory.
@@ -42,6 +43,7 @@ class AgentProcess:
 
     wire: list[WireFrame]
     handlers: dict[str, Handler]
+    on_request: Callable[[AgentProcess, Frame], object]
     on_notification: Callable[[AgentProcess, Frame], object]
     on_answer: Callable[[AgentProcess, Frame], object]
     sessions: set[str] = attrs.field(factory=set, init=False)
@@ -118,6 +120,7 @@ class AgentProcess:
         if "method" not in frame:
             self.on_answer(self, frame)
         elif "id" in frame:
+            self.on_request(self, frame)
             nursery.start_soon(self._respond, frame)
         else:
             self.on_notification(self, frame)
