@@ -37,6 +37,9 @@ class Translator:
         is_own = params.get("parent_tool_use_id") is None
         if incoming.method == "stream_event" and is_own:
             yield from self._piece(incoming, _dict(params.get("event")))
+        elif params.get("is_api_error_message"):
+            # Claude says so in the place of the model; it is what the turn's end tells.
+            yield Other("assistant/error", raw=incoming.raw)
         elif incoming.method in ("assistant", "user"):
             message = _dict(params.get("message"))
             for block in _dicts(message.get("content")):

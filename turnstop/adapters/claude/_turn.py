@@ -49,6 +49,7 @@ class ClaudeTurn:
         self._message = message
         self._left = Left(peer.rpc, offspring)
         self._translator = Translator()
+        self._messages: set[str] = set()
         self._begun = trio.Event()
         self._over = trio.Event()
 
@@ -114,7 +115,22 @@ class ClaudeTurn:
         detail = str(params.get("result") or "; ".join(told) or params.get("subtype"))
         return End(How.FAILED, usage=usage, detail=detail)
 
+    def _is_late(self, incoming: Incoming) -> bool:
+        """Whether it is a word of an earlier turn's: of a message that this one has not begun."""
+        params = incoming.params
+        if not self._is_mine(params):
+            return True
+        number = params.get("api_message_id")
+        if incoming.method != "stream_event" or number is None:
+            return False
+        event = params.get("event")
+        if isinstance(event, dict) and event.get("type") == "message_start":
+            self._messages.add(str(number))
+        return str(number) not in self._messages
+
     def _tell(self, emit: Emit, incoming: Incoming) -> None:
+        if self._is_late(incoming):
+            return
         self._left.note(incoming)
         for event in self._translator.translate(incoming):
             emit(event)
@@ -141,9 +157,15 @@ class ClaudeTurn:
         await interrupt(self._peer.rpc, self._begun, self._over, sent)
 
     async def kill(self) -> None:
-        """End the room's process: SIGTERM to its group, which ends its tools, then SIGKILL."""
+        """End the room's process: SIGTERM to its group, which ends its tools, then SIGKILL.
+
+        Raises:
+            BackendLost: it is not gone.
+        """
         self._peer.process.hasten()
         await self.session.process.end()
+        if not (loss := self._peer.loss()).gone:
+            raise loss
 
     async def leftovers(self) -> list[BackgroundTask | TableEntry]:
         """The background tasks and the processes that it started and that are there."""

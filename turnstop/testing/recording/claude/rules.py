@@ -51,7 +51,6 @@ RULES: dict[str, Rule] = {
     "<- user tool_result": Rule(
         ids=("message.content.0.tool_use_id",),
         kinds=("message.content.0.content",),
-        values=("message.content.0.is_error",),
     ),
     "<- can_use_tool": Rule(
         ids=("request_id",), values=(_ASKED,), kinds=("request.input", "request.tool_use_id")

@@ -111,7 +111,7 @@ async def _stop_parked(rooms: Rooms[Any], world: World, *calls: str) -> None:
             world.call(name, call)
             await world.said("task_started")
             if call == "task":
-                await world.reached(name)
+                await _hear(turn, _LAST_PIECE)
         turn.stop()
 
 
@@ -183,8 +183,7 @@ async def _a_task_wakes_it(backend: Backend[Any], world: World) -> None:
             await world.reached(name)
             await _hear(turn, _LAST_PIECE)
             world.call(name, "task")
-            await world.said("task_started")
-            await world.reached(name)
+            await _hear(turn, _LAST_PIECE)
             world.release(name)
             async for _ in turn:
                 pass
@@ -231,9 +230,11 @@ async def _answer_a_question(backend: Backend[Any], world: World) -> None:
             async for event in turn:
                 if isinstance(event, Ask):
                     turn.answer(event, event.choices[0])
-                    await world.said("tool_result")
-                    await world.reached(name)
-                    world.release(name)
+                    break
+            await _hear(turn, _LAST_PIECE)
+            world.release(name)
+            async for _ in turn:
+                pass
 
 
 @_scene()
