@@ -68,3 +68,18 @@ def test_where_programs_are_installed(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setenv(HOME_VARIABLE, "here")
     monkeypatch.chdir(tmp_path)
     assert lab_home() == tmp_path / "here"
+
+
+def row(pin: Pin) -> str:
+    acp = "no" if pin.acp is None else f"`{' '.join(pin.acp)}`" if pin.acp else "always"
+    sizes = f"{pin.download} MB | {pin.size} MB"
+    return f"| `{pin.name}` | {pin.version} | {pin.registry} | {sizes} | {acp} |"
+
+
+def test_the_page_has_the_table() -> None:
+    page = (ROOT / "docs/how-to/lab.md").read_text()
+    assert [line for line in page.splitlines() if re.match(r"\| `[\w-]+` \| \d", line)] == [
+        row(pin) for pin in PINS.values()
+    ]
+    for pin in PINS.values():
+        assert not pin.optional or f"--except {pin.name}" in page
