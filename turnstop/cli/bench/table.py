@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TextIO
 
@@ -35,6 +36,9 @@ median/p95/max in ms since the stop was asked for. gone: the work ended where it
 session's next turn was let in. lost: work went on after the settlement said gone, or {WATCH:.0f} s
 after an unconfirmed one; or the settlement lies; or the next turn did not answer, or its history
 was not valid. kill, unc: settled as KILLED, UNCONFIRMED. surv: survivors that were named."""
+
+
+_ABSENT = re.compile(r"is not installed; .*: turnstop lab install (\S+)$")
 
 
 class _Console(Console):
@@ -86,11 +90,22 @@ def show(results: Results, file: TextIO) -> None:
         console.print(text, style="red", markup=False)
     for name, text in results.failures.items():
         console.print(f"{name} failed: {text}", style="red", markup=False)
-    for name, text in results.missing.items():
-        console.print(f"{name} is left out: {text}", style="yellow", markup=False)
+    for text in _left_out(results.missing):
+        console.print(text, style="yellow", markup=False)
     where = machine()
     names = " · ".join(f"{name} {version}" for name, version in results.versions.items())
     console.print(f"{names} · {where['system']}, {where['cpus']} CPUs", style="dim")
+
+
+def _left_out(missing: Mapping[str, str]) -> Iterator[str]:
+    """What is not installed is told in one line, with the one command that installs it all."""
+    absent = {name: found[1] for name, text in missing.items() if (found := _ABSENT.search(text))}
+    if absent:
+        command = " ".join(dict.fromkeys(absent.values()))
+        yield f"not installed: {', '.join(absent)}: turnstop lab install {command}"
+    for name, text in missing.items():
+        if name not in absent:
+            yield f"{name} is left out: {text}"
 
 
 def _width(table: Table, file: TextIO) -> int | None:
