@@ -19,15 +19,16 @@ async def interrupt(
 ) -> None:
     """Interrupt the turn that runs, or cancel the message that waits to become one.
 
-    One that Claude has read and not yet begun is cancelled as a queued message, by its uuid; its
-    answer says so. A Claude that knows no such thing acknowledges an interrupt that comes before
-    the turn has begun, and goes on: it is told once more when it has.
+    One that Claude has read and not yet begun is cancelled as a queued message. A Claude that knows
+    no such thing, which its answer shows, acknowledges an interrupt that comes before the turn has
+    begun, and goes on: it is told once more when it has.
 
     `begun` is set when Claude has said that it begins, `over` when the turn was seen to end.
 
     **Cancellation:** an interrupt that has left may still be taken.
     """
-    if await _tell(rpc, sent):
+    early = not begun.is_set()
+    if await _tell(rpc, sent) or not early:
         return
     await wait_at_most(begun, _SIGN_WITHIN)
     if not await wait_at_most(over, _END_WITHIN):

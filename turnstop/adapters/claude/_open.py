@@ -10,6 +10,7 @@ from typing import final
 from uuid import uuid4
 
 from ...abc import Backend, RemoteTurn, Request
+from ...transports.dialect import Dialect
 from ...transports.offspring import Look, Offspring
 from ...transports.peer import Peer, open_peer
 from ...transports.process import Grace
@@ -21,6 +22,7 @@ from ._session import ClaudeSession, OpenProcess, add_process
 from ._turn import ClaudeContent, ClaudeTurn
 from ._wire import TOPIC, StreamJson, Unasked, topic_of
 
+_DIALECT = StreamJson()
 _READY_WITHIN = 60.0
 # It does not leave on a closed stdin while a turn runs. On SIGTERM, it ends its tools first.
 _GRACE = Grace(close=0.5, terminate=1.5, kill=1.0)
@@ -151,7 +153,7 @@ def _absolute(cwd: str | os.PathLike[str] | None) -> str | None:
 
 
 def _open_process(
-    settings: Settings, session: str, resume: bool
+    settings: Settings, session: str, resume: bool, dialect: Dialect = _DIALECT
 ) -> AbstractAsyncContextManager[Peer]:
     unasked = Unasked()
     return open_peer(
@@ -160,7 +162,7 @@ def _open_process(
         fallback=unasked.hear,
         handshake=unasked.greet,
         patience=_READY_WITHIN,
-        dialect=StreamJson(),
+        dialect=dialect,
         name="claude",
         cwd=settings.cwd,
         env=settings.to_env(session),

@@ -157,7 +157,7 @@ class RecordingClaude(WorkingClaude):
 
     def ignore_cancels(self) -> None:
         """Acknowledge interrupts, and go on."""
-        said = {"still_queued": [], "cancelled": []}
+        said: Frame = {"still_queued": [], "cancelled": []}
         self._obey = lambda cli, frame: cli.answer(frame, said)
 
     def hold_acknowledgements(self) -> None:
