@@ -84,7 +84,10 @@ OWN: Mapping[str, Probed | NoRemoteWork] = {
         real_install=_BENCH,
     ),
     "acp": Probed(
-        tuple(f"{_HERE}.acp:Acp{one}Probe" for one in ("", "Shared", "Copilot", "Codex", "Qwen")),
+        tuple(
+            f"{_HERE}.acp:Acp{one}Probe"
+            for one in ("", "Shared", "Claude", "Codex", "Copilot", "Qwen")
+        ),
     ),
     "claude": Probed(
         (f"{_HERE}.claude:ClaudeProbe",),

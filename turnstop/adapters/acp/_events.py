@@ -112,6 +112,13 @@ def shows_work(incoming: Incoming) -> bool:
     return incoming.wants_reply or (kind is not None and kind not in _OF_THE_SESSION)
 
 
+def tells_cost(incoming: Incoming) -> bool:
+    """Whether it tells what a turn has cost: Claude's agent does so when its turn is over."""
+    update = incoming.params.get("update")
+    kind = update.get("sessionUpdate") if isinstance(update, dict) else None
+    return isinstance(update, dict) and kind == "usage_update" and update.get("cost") is not None
+
+
 def to_usage(answer: Mapping[str, Any]) -> Usage | None:
     """What a prompt's answer says that the turn has cost."""
     told = answer.get("usage")

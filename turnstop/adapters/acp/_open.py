@@ -116,7 +116,6 @@ class _Backend:
         try:
             agent = await process.get()
             session = await take_up(agent, process, kept, self._with_mode(agent))
-            await trio.sleep_until(session.quiet_at)
             ready = True
         finally:
             if fresh and not ready:

@@ -8,6 +8,8 @@ A profile says what an agent's process needs, and what the agent gets wrong: a r
 - `silent_connection`: the prompt is answered as cancelled, and the agent still reads its model.
   The process is ended before the turn is said to be over; one that all rooms share is not, and
   nothing shows that the turn is over.
+- `answers_ahead`: a cancel is answered before the work is over, and what the turn has cost is told
+  when it is. The turn is over only then.
 - `empty_completion`: a cancel is answered as if the turn had completed, though nothing was done.
   Such an answer shows that the turn is over, and not that it was completed.
 - `broken_history`: a tool call that was open at a stop stays in the history without its result.
@@ -32,6 +34,7 @@ __all__ = ["PROFILES", "Fault", "Profile", "RemedyName", "find_profile"]
 RemedyName: TypeAlias = Literal[
     "lost_early_cancel",
     "silent_connection",
+    "answers_ahead",
     "empty_completion",
     "broken_history",
     "answers_early",
@@ -82,8 +85,6 @@ class Profile:
         hold: for `lost_early_cancel`: how long a cancel is held back behind its prompt, in
             seconds, where the agent shows nothing.
         obeys: for `lost_early_cancel`: within how many seconds a cancel is obeyed, if ever.
-        echo: for how long after the answer to a stopped prompt its updates may still come, in
-            seconds: the session's next prompt is sent only then.
         faults: what it gets wrong.
     """
 
@@ -101,7 +102,6 @@ class Profile:
     resumes: bool = True
     hold: float = 0.0
     obeys: float = 1.0
-    echo: float = 0.0
     faults: tuple[Fault, ...] = ()
 
     def remedies(self, agent: str, version: str) -> frozenset[str]:
@@ -153,6 +153,8 @@ PROFILES: Mapping[str, Profile] = {
             agents=("oh-my-pi",),
             install="npm install -g bun @oh-my-pi/pi-coding-agent@18.2.3",
             grace=Grace(close=0.2),
+            # Its tools carry Claude's CLAUDECODE as well, which says nothing of whose they are.
+            tool={"OMPCODE": "1"},
             elicits=True,
         ),
         Profile("cursor", programs=("cursor-agent",)),
@@ -174,8 +176,8 @@ PROFILES: Mapping[str, Profile] = {
             env={"CLAUDECODE": None, "CLAUDE_CODE_ENTRYPOINT": None},
             grace=Grace(close=0.5),
             tool={"CLAUDECODE": "1"},
-            echo=0.1,
             faults=(
+                Fault("answers_ahead"),
                 Fault(
                     "answers_early",
                     below=(0, 49),

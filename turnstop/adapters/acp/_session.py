@@ -25,7 +25,6 @@ class AcpSession(str):
     Attributes:
         process: brings back the process that holds it; None where there is none yet.
         agent: the process that has it in memory, or had.
-        quiet_at: when its last turn's updates have surely come (Trio's clock).
         named: the messages and tool calls that its last turn has named.
         replaces: the session that could not be gone on with; it stands in for that.
         is_left: whether the room is to go on with another.
@@ -33,7 +32,6 @@ class AcpSession(str):
 
     process: Restarting[Agent] | None
     agent: Agent | None
-    quiet_at: float
     named: frozenset[str]
     replaces: str | None
     is_left: bool
@@ -44,7 +42,6 @@ class AcpSession(str):
         process: Restarting[Agent] | None = None,
         agent: Agent | None = None,
         *,
-        quiet_at: float = 0.0,
         named: frozenset[str] = frozenset(),
         replaces: str | None = None,
         is_left: bool = False,
@@ -53,7 +50,6 @@ class AcpSession(str):
         session = super().__new__(cls, number)
         session.process = process
         session.agent = agent
-        session.quiet_at = quiet_at
         session.named = named
         session.replaces = replaces
         session.is_left = is_left
@@ -99,7 +95,7 @@ async def take_up(
         # The application is told, and the room goes on.
         number = await _begin(agent, settings)
         return AcpSession(number, process, agent, replaces=str(session))
-    return AcpSession(session, process, agent, quiet_at=session.quiet_at, named=session.named)
+    return AcpSession(session, process, agent, named=session.named)
 
 
 async def _is_taken_up(agent: Agent, session: AcpSession, settings: Settings) -> bool:

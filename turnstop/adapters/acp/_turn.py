@@ -26,7 +26,7 @@ from ...transports.reading import Reader, Reading
 from ...transports.serving import Serving, open_serving
 from ._agent import Agent
 from ._asks import cancelled, decline, to_answer, to_ask
-from ._events import Translator, shows_work, to_usage
+from ._events import Translator, shows_work, tells_cost, to_usage
 from ._session import AcpSession
 
 AcpContent: TypeAlias = str | Sequence[Mapping[str, Any]]
@@ -66,7 +66,8 @@ class AcpTurn:
         self._answered = trio.Event()
         self._answer: object = None
         self._error: Exception | None = None
-        self._asked = self._stopping = self._killed = self._had_open_tools = False
+        self._asked = self._stopping = self._killed = False
+        self._had_open_tools = self._costed = False
 
     def __repr__(self) -> str:
         return f"<AcpTurn of session {self.session} of {self._agent.name}>"
@@ -111,10 +112,19 @@ class AcpTurn:
         # What has come before the answer is still the turn's.
         for incoming in self._topic.take():
             self._hear(incoming, serving, emit)
+        while self._is_answered_ahead():
+            self._hear(await self._topic.receive(), serving, emit)
+
+    def _is_answered_ahead(self) -> bool:
+        """Whether the agent has answered a cancel and goes on until it tells what it has cost."""
+        faulty = self._stopping and "answers_ahead" in self._agent.remedies
+        reason = self._answer.get("stopReason") if isinstance(self._answer, dict) else None
+        return faulty and reason == "cancelled" and not self._costed
 
     def _hear(self, incoming: Incoming, serving: Serving, emit: Emit) -> None:
         if shows_work(incoming):
             self._heard.set()
+        self._costed = self._costed or (self._stopping and tells_cost(incoming))
         if incoming.wants_reply:
             self._ask(incoming, serving, emit)
         elif (event := self._translator.translate(incoming)) is not None:
@@ -170,14 +180,12 @@ class AcpTurn:
         return faulty and not self._translator.has_said
 
     def _keep_session(self) -> None:
-        echo = self._agent.profile.echo if self._stopping else 0.0
         broken = self._stopping and "broken_history" in self._agent.remedies
         was_open = self._had_open_tools or self._translator.has_open_tools
         self.session = AcpSession(
             self.session,
             self.session.process,
             self._agent,
-            quiet_at=trio.current_time() + echo,
             named=frozenset(self._translator.named),
             is_left=broken and was_open,
         )

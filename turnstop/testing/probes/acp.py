@@ -11,7 +11,14 @@ from ...adapters.acp import AcpContent
 from .._probe import Probe, Work
 from ..recording.acp import QUIRKS, RecordingAcp, open_recorded
 
-__all__ = ["AcpCodexProbe", "AcpCopilotProbe", "AcpProbe", "AcpQwenProbe", "AcpSharedProbe"]
+__all__ = [
+    "AcpClaudeProbe",
+    "AcpCodexProbe",
+    "AcpCopilotProbe",
+    "AcpProbe",
+    "AcpQwenProbe",
+    "AcpSharedProbe",
+]
 
 _PIPES = (
     "an agent is spoken to over the pipes of its process: whoever loses them ends the process, "
@@ -122,6 +129,13 @@ class AcpCopilotProbe(AcpProbe):
 
     name = "acp, copilot"
     profile = "copilot"
+
+
+class AcpClaudeProbe(AcpProbe):
+    """An agent that answers a cancel a moment before its work is over."""
+
+    name = "acp, claude"
+    profile = "claude"
 
 
 class AcpCodexProbe(AcpProbe):

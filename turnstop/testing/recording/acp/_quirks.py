@@ -27,7 +27,8 @@ class Quirks:
         empty: whether a prompt that is cancelled before anything was said is answered as if it
             had completed.
         names_messages: whether each piece of an answer names its message; an empty one begins it.
-        echoes: whether a piece of an answer comes after the answer to a cancelled prompt.
+        ahead: for how long after the answer to a cancelled prompt the work goes on, in seconds; a
+            piece of an answer comes then, and what it has cost.
     """
 
     name: str = ""
@@ -40,7 +41,7 @@ class Quirks:
     error: dict[str, Any] | None = None
     empty: bool = False
     names_messages: bool = False
-    echoes: bool = False
+    ahead: float = 0.0
 
 
 _LOADS: dict[str, Any] = {"loadSession": True}
@@ -52,7 +53,7 @@ QUIRKS = {
     "copilot": Quirks("Copilot", "1.0.102", _CLOSES, sign_after=0.008, loses_early=True),
     "codex": Quirks("codex-acp", "0.16.0", stays=True),
     "claude": Quirks(
-        "@agentclientprotocol/claude-agent-acp", "0.49.0", names_messages=True, echoes=True
+        "@agentclientprotocol/claude-agent-acp", "0.49.0", names_messages=True, ahead=0.05
     ),
     "opencode": Quirks("OpenCode", "1.18.33", empty=True),
     "gemini": Quirks("gemini-cli", "0.61.0", _LOADS, waits=True),

@@ -234,9 +234,18 @@ class RecordingAcp:
         if quirks.waits and prompt.open:
             prompt.cancelled = answer
             return
-        self._answer(prompt, answer, stays=quirks.stays)
-        if quirks.echoes:
+        self._answer(prompt, answer, stays=quirks.stays or quirks.ahead > 0)
+        if quirks.ahead:
+            self.start_soon(self._go_on, prompt)
+
+    async def _go_on(self, prompt: _Prompt) -> None:
+        await trio.sleep(self.quirks.ahead)
+        if prompt.work.runs:
             self._chunk(prompt, "late")
+            self._close(prompt.work)
+            cost = {"amount": 0.1, "currency": "USD"}
+            session = str(prompt.work.session)
+            prompt.process.update(session, "usage_update", used=1, size=1000, cost=cost)
 
     # What it answers.
 
