@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import final
+from typing import Protocol, TypeVar, final
 
 import trio
 
 from .._unwrap import open_private_nursery
-from .jsonrpc import Incoming
 
-__all__ = ["Serving", "open_serving"]
+__all__ = ["Numbered", "Serving", "open_serving"]
+
+
+class Numbered(Protocol):
+    """A request of a peer: `Incoming`, or what another protocol has in its place."""
+
+    @property
+    def number(self) -> object:
+        """The peer's name for it."""
+
+
+Asked = TypeVar("Asked", bound=Numbered)
 
 
 @final
@@ -22,7 +32,7 @@ class Serving:
         self._nursery = nursery
         self._scopes: dict[object, trio.CancelScope] = {}
 
-    def start(self, request: Incoming, serve: Callable[[Incoming], Awaitable[object]]) -> None:
+    def start(self, request: Asked, serve: Callable[[Asked], Awaitable[object]]) -> None:
         """Serve a request. An error of `serve` cancels the body and leaves `open_serving`."""
         self._nursery.start_soon(self._serve, request, serve)
 
@@ -32,9 +42,7 @@ class Serving:
         if scope is not None:
             scope.cancel()
 
-    async def _serve(
-        self, request: Incoming, serve: Callable[[Incoming], Awaitable[object]]
-    ) -> None:
+    async def _serve(self, request: Asked, serve: Callable[[Asked], Awaitable[object]]) -> None:
         number = request.number
         with trio.CancelScope() as scope:
             self._scopes[number] = scope

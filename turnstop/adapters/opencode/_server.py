@@ -1,0 +1,217 @@
+"""A connection to an opencode server: one that is ours, in a process, or one that is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import tempfile
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, TypeAlias, final
+
+import attrs
+import httpx2
+
+from ..._errors import BackendError, BackendLost, BackendMisbehaved, BackendRefused
+from ...transports.eventstream import EventStream, open_event_stream
+from ...transports.listening import Listening, open_listening
+from ...transports.reading import Reading, open_reading
+from ...transports.sse import ServerEvent
+from ._plugin import PASSWORD, with_plugin
+from ._wire import NotThere, Wire
+
+Heard: TypeAlias = Mapping[str, Any]
+
+INSTALL: Final = "npm install --global opencode-ai@1.18.33"
+MARK: Final = "TURNSTOP_OPENCODE"
+_FLOOR: Final = (1, 18)
+_USERNAME: Final = "opencode"
+_READY: Final = r"listening on (http://\S+)"
+# What the first turn would have opencode set up. Setting up that is aborted with the turn fails
+# for good, in every later turn of this server: so it is done before, where no abort reaches it.
+_SET_UP: Final = (
+    "/config/providers",
+    "/agent",
+    "/command",
+    "/skill",
+    "/mcp",
+    "/lsp",
+    "/formatter",
+    "/experimental/tool/ids",
+)
+
+
+@final
+@attrs.define(eq=False, repr=False)
+class Server:
+    """A server that answers, and its stream of events.
+
+    Attributes:
+        wire: the calls.
+        events: what it says.
+        reading: for tasks that outlive the calls which start them.
+        program: its process; None where it is not ours.
+    """
+
+    wire: Wire
+    events: EventStream[Heard]
+    reading: Reading
+    program: Listening | None = None
+
+    @property
+    def broken(self) -> Any:
+        """Set when it can no longer be heard."""
+        return self.events.broken
+
+    @property
+    def mark(self) -> tuple[str, str] | None:
+        """What all that it starts carries in its environment; None where it is not ours."""
+        return None if self.program is None else self.program.mark
+
+    def loss(self) -> BackendLost:
+        """A new error: how it was lost, and whether it is gone."""
+        if self.program is not None:
+            process = self.program.process
+            error = BackendLost(process.describe(), gone=process.returncode is not None)
+        else:
+            error = BackendLost(
+                f"opencode at {self.wire.url} is not heard any more ({self.events.why}): look "
+                "whether it runs; the next turn tries again"
+            )
+        error.__cause__ = self.events.why
+        return error
+
+    async def is_busy(self, session: str) -> bool:
+        """Whether the session works on something.
+
+        **Cancellation:** changes nothing.
+        """
+        status = await self.wire.get("/session/status")
+        if not isinstance(status, dict):
+            raise BackendMisbehaved(f"opencode told no status of its sessions: {status!r}")
+        return session in status
+
+
+@attrs.frozen
+class Settings:
+    """How a server is reached, or begun.
+
+    Attributes:
+        directory: what its sessions work in.
+        username: whom it lets in.
+        password: with what; None: it lets everybody in.
+        transport: how requests are made; None: as they are.
+    """
+
+    directory: str | None
+    username: str = _USERNAME
+    password: str | None = None
+    transport: httpx2.AsyncBaseTransport | None = None
+
+    def client(self) -> httpx2.AsyncClient:
+        """A client that speaks to nobody but the server, whatever the environment says."""
+        auth = None if self.password is None else (self.username, self.password)
+        limits = httpx2.Limits(max_connections=None, keepalive_expiry=4.0)
+        return httpx2.AsyncClient(
+            auth=auth, limits=limits, trust_env=False, transport=self.transport
+        )
+
+
+@asynccontextmanager
+async def attach(url: str, settings: Settings) -> AsyncGenerator[Server, None]:
+    """Connect to a server that is there."""
+    server: Server | None = None
+    try:
+        async with settings.client() as http:
+            wire = Wire(http, settings.directory, url)
+            await _check(wire)
+            async with open_event_stream(wire.events, _sort) as events, open_reading() as reading:
+                server = Server(wire, events, reading)
+                yield server
+    finally:
+        if server is not None:
+            server.events.declare_lost(server.loss)
+
+
+@asynccontextmanager
+async def run(
+    command: Sequence[str], settings: Settings, env: Mapping[str, str | None] | None
+) -> AsyncGenerator[Server, None]:
+    """Run a server, and connect to it. No one else can: it has a password of its own."""
+    server: Server | None = None
+    settings = attrs.evolve(settings, username=_USERNAME, password=secrets.token_urlsafe(24))
+    with tempfile.TemporaryDirectory(prefix="turnstop-opencode-") as folder:
+        try:
+            async with settings.client() as http:
+                wire = Wire(http, settings.directory)
+                async with open_listening(
+                    [*command, "--hostname", "127.0.0.1", "--port", "0"],
+                    ready=_READY,
+                    mark=MARK,
+                    farewell=lambda: _abort_all(wire),
+                    name="opencode",
+                    cwd=settings.directory,
+                    env=_environment(settings, env, folder),
+                    install=INSTALL,
+                ) as program:
+                    wire.url = program.address
+                    await _check(wire)
+                    async with open_event_stream(
+                        wire.events, _sort, broken=program.exited
+                    ) as events:
+                        async with open_reading() as reading:
+                            server = Server(wire, events, reading, program)
+                            yield server
+        finally:
+            if server is not None:
+                server.events.declare_lost(server.loss)
+
+
+def _environment(
+    settings: Settings, env: Mapping[str, str | None] | None, folder: str
+) -> dict[str, str | None]:
+    return {
+        **(env or {}),
+        **with_plugin(folder, {**os.environ, **(env or {})}),
+        PASSWORD: settings.password,
+        "OPENCODE_SERVER_USERNAME": settings.username,
+    }
+
+
+async def _check(wire: Wire) -> None:
+    """See that it is an opencode that will do, and have it set itself up."""
+    try:
+        health = await wire.get("/global/health")
+    except NotThere as error:
+        raise BackendRefused(f"no opencode listens at {wire.url}: correct the url") from error
+    version = str(health.get("version")) if isinstance(health, dict) else ""
+    numbers = tuple(int(part) for part in version.split("-")[0].split(".") if part.isdecimal())
+    if not numbers:
+        raise BackendMisbehaved(f"what listens at {wire.url} told no version: {health!r}")
+    if numbers < _FLOOR:
+        floor = ".".join(map(str, _FLOOR))
+        raise BackendRefused(
+            f"opencode at {wire.url} is {version}, and {floor} is the oldest that will do; "
+            f"install a newer one with: {INSTALL}"
+        )
+    for path in _SET_UP:
+        # A version without one of them has nothing to set up there.
+        with suppress(NotThere, BackendMisbehaved):
+            await wire.get(path)
+
+
+async def _abort_all(wire: Wire) -> None:
+    """Tell every session that works to stop: its tools outlive a server that is just ended."""
+    with suppress(BackendError, NotThere):
+        for session in await wire.get("/session/status"):
+            await wire.post(f"/session/{session}/abort")
+
+
+def _sort(event: ServerEvent) -> tuple[list[str], Heard]:
+    heard = json.loads(event.data)
+    properties = heard["properties"]
+    info = properties.get("info")
+    # A sub-agent's session is news of its parent's.
+    parent = info.get("parentID") if heard["type"] == "session.created" else None
+    return [str(one) for one in (properties.get("sessionID"), parent) if one], heard
