@@ -5,6 +5,7 @@ F1 to F5 are the scenarios of the protocol, and a C with a number is a case from
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -580,6 +581,40 @@ async def test_after_an_unconfirmed_turn_neither_its_session_nor_its_process_is_
         assert len(acp.processes) == 2
 
 
+async def test_a_session_that_hangs_while_it_is_taken_up_is_left_and_its_process_ended(
+    autojump_clock: MockClock,
+) -> None:
+    acp = agent()
+    async with rooms_of(acp) as rooms:
+        await finished(acp, rooms)
+        acp.end_all()
+        await wait_all_tasks_blocked()
+        acp.slow = 1000.0
+        async with rooms.turn("kitchen", "first") as turn:
+            await trio.sleep(1.0)
+            turn.stop()
+        assert turn.settlement is not None
+        assert turn.settlement.ending is Ending.UNCONFIRMED
+        acp.slow = 0.0
+        await finished(acp, rooms)
+        assert acp.works[1].session != acp.works[0].session
+        assert [process.ended for process in acp.processes] == [True, True, False]
+
+
+async def test_a_process_whose_session_did_not_begin_is_ended_and_begun_anew(
+    autojump_clock: MockClock,
+) -> None:
+    acp = agent()
+    acp.login = "log in"
+    async with rooms_of(acp) as rooms:
+        for number in (1, 2):
+            with pytest.raises(BackendRefused, match="log in"):
+                async with rooms.turn("kitchen", "first"):
+                    await trio.sleep_forever()
+            await wait_all_tasks_blocked()
+            assert [process.ended for process in acp.processes] == [True] * number
+
+
 async def test_the_mode_is_set_in_each_session(autojump_clock: MockClock) -> None:
     acp = agent()
     async with rooms_of(acp, mode="plan") as rooms:
@@ -637,6 +672,26 @@ async def test_a_turn_is_heard_in_everybodys_words(autojump_clock: MockClock) ->
         assert Usage(3, 4) in heard
         assert turn.settlement is not None
         assert (turn.settlement.ending, turn.settlement.usage) == (Ending.FINISHED, Usage(3, 4))
+
+
+async def test_what_comes_with_the_answer_in_one_breath_is_heard(
+    autojump_clock: MockClock,
+) -> None:
+    acp = agent()
+    async with rooms_of(acp) as rooms:
+        async with rooms.turn("kitchen", "first") as turn:
+            session = (await asked(acp)).session
+            lines: list[Frame] = []
+            for number in range(20):
+                content = {"type": "text", "text": f"{number} "}
+                update = {"sessionUpdate": "agent_message_chunk", "content": content}
+                params = {"sessionId": session, "update": update}
+                lines.append({"method": "session/update", "params": params})
+            prompt = acp.told("session/prompt")[0]["id"]
+            lines.append({"id": prompt, "result": {"stopReason": "end_turn"}})
+            acp.processes[0].write_line(b"\n".join(json.dumps(one).encode() for one in lines))
+            said = "".join([event.delta async for event in turn if isinstance(event, Text)])
+        assert said == "".join(f"{number} " for number in range(20))
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ class RecordingAcp:
         works: the prompts that it was asked, oldest first.
         processes: those that were begun, oldest first.
         login: what it says where it wants a login.
-        slow: seconds that `session/new` takes.
+        slow: seconds that `session/new` takes, and whatever takes a session up.
         history: the updates that `session/load` tells again.
         start_soon: starts what is done after a while.
     """
@@ -271,6 +271,8 @@ class RecordingAcp:
         return {"result": {"sessionId": session}}
 
     async def _load(self, process: AgentProcess, frame: Frame) -> Answer:
+        if self.slow:
+            await trio.sleep(self.slow)
         session = frame["params"]["sessionId"]
         if self._refuses or session not in self._on_disk:
             return refusal(f"Session not found: {session}")
