@@ -118,8 +118,9 @@ class Profile:
         numbers = parse_version(version)
         for fault in self.faults:
             if fault.remedy == "answers_early" and fault.hits(agent, numbers):
+                told = f" {version}" if version else ", which does not tell its version,"
                 raise BackendRefused(
-                    f"{agent or self.name} {version} answers a prompt before it has run, once a "
+                    f"{agent or self.name}{told} answers a prompt before it has run, once a "
                     f"prompt was cancelled, so that nothing tells when a turn is over; "
                     f"{fault.instead}"
                 )

@@ -1,0 +1,355 @@
+"""`open_acp` with small programs that misbehave as programs do: each is run for real."""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+import turnstop
+from turnstop import BackendError, BackendLost, BackendRefused, Ending, Proof, StopBudget
+from turnstop.adapters.acp import open_acp
+from turnstop.adapters.acp._profiles import find_profile, parse_version
+from turnstop.events import Text
+from turnstop.transports.proctable import find_marked
+
+# A whole agent. What stands in the place of `on_prompt` is what each test is about.
+AGENT = """
+import json, os, subprocess, sys, time
+
+def say(**frame):
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **frame}) + "\\n")
+    sys.stdout.flush()
+
+def chunk(text):
+    update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
+    say(method="session/update", params={"sessionId": "S", "update": update})
+
+def on_start(): pass
+def on_hello(number): say(id=number, result={"protocolVersion": 1, "agentCapabilities": {}})
+def on_prompt(text): pass
+
+PATCH
+
+on_start()
+prompt = None
+for line in sys.stdin:
+    frame = json.loads(line)
+    method = frame.get("method")
+    if method == "initialize":
+        on_hello(frame["id"])
+    elif method == "session/new":
+        say(id=frame["id"], result={"sessionId": "S"})
+    elif method == "session/prompt":
+        prompt = frame["id"]
+        text = frame["params"]["prompt"][0]["text"]
+        if text == "answer":
+            chunk("the answer")
+            say(id=prompt, result={"stopReason": "end_turn"})
+        else:
+            chunk("begun")
+            on_prompt(text)
+    elif method == "session/cancel":
+        say(id=prompt, result={"stopReason": "cancelled"})
+"""
+BUDGET = StopBudget(cancel_within=1.0, kill_within=4.0)
+
+
+def write(folder: Path, patch: str) -> list[str]:
+    script = folder / "agent.py"
+    script.write_text(AGENT.replace("PATCH", textwrap.dedent(patch)))
+    return [sys.executable, str(script)]
+
+
+@asynccontextmanager
+async def rooms_of(folder: Path, patch: str, **more: Any) -> AsyncGenerator[Any, None]:
+    with trio.fail_after(60):
+        async with open_acp(write(folder, patch), cwd=folder, **more) as backend:
+            async with turnstop.open_rooms(backend, budget=BUDGET) as rooms:
+                yield rooms
+
+
+async def answered(rooms: turnstop.Rooms[Any], room: str) -> None:
+    async with rooms.turn(room, "answer") as turn:
+        said = [event.delta async for event in turn if isinstance(event, Text)]
+    assert said == ["the answer"]
+    assert turn.settlement is not None
+    assert turn.settlement.ending is Ending.FINISHED
+
+
+async def stopped_while_another_works(folder: Path, patch: str) -> turnstop.Settlement:
+    """Stop a turn that misbehaves; the neighbour's goes on, and the room is usable afterwards."""
+    async with rooms_of(folder, patch) as rooms:
+        async with rooms.turn("garden", "park") as other:
+            await hear(other, "begun")
+            async with rooms.turn("kitchen", "now") as turn:
+                await hear(turn, "begun")
+                await trio.sleep(0.1)
+                turn.stop()
+            settlement = turn.settlement
+            assert settlement is not None
+            took = settlement.settled_at - (settlement.asked_at or settlement.settled_at)
+            assert took <= BUDGET.cancel_within + 2 * BUDGET.kill_within
+            assert other.settlement is None
+            await answered(rooms, "kitchen")
+        assert other.settlement is not None
+        assert other.settlement.ending is Ending.STOPPED
+    assert isinstance(settlement, turnstop.Settlement)
+    return settlement
+
+
+async def hear(turn: turnstop.Turn, text: str) -> None:
+    async for event in turn:
+        if isinstance(event, Text) and text in event.delta:
+            return
+
+
+# At the start.
+
+
+@pytest.mark.parametrize(
+    ("patch", "error", "text"),
+    [
+        (
+            "def on_start(): sys.exit('no such model')",
+            BackendLost,
+            "exited with status 1; its stderr ends: no such model",
+        ),
+        (
+            "def on_start(): print('Please log in: https://example.org', flush=True)",
+            BackendLost,
+            "it wrote what is no JSON: Please log in",
+        ),
+        (
+            "def on_hello(number): say(id=number, result={'protocolVersion': 2})",
+            BackendRefused,
+            "speaks version 2 of the Agent Client Protocol, and turnstop 1",
+        ),
+        (
+            "def on_hello(number): say(id=number, error={'code': -32603, 'message': 'no'})",
+            BackendLost,
+            "refused the handshake: no",
+        ),
+        ("def on_hello(number): say(id=number, result=7)", BackendError, "initialize with 7"),
+    ],
+)
+async def test_what_cannot_be_opened_says_why(
+    patch: str, error: type[Exception], text: str, tmp_path: Path
+) -> None:
+    with trio.fail_after(30), pytest.raises(error, match=text):
+        async with open_acp(write(tmp_path, patch)):
+            pytest.fail("it was opened")
+
+
+async def test_a_missing_program_says_what_installs_it(tmp_path: Path) -> None:
+    with pytest.raises(BackendRefused, match="install it with: npm install -g @google/gemini-cli"):
+        async with open_acp([str(tmp_path / "gemini"), "--experimental-acp"]):
+            pytest.fail("it was opened")
+
+
+async def test_a_claude_that_tells_no_version_is_not_trusted(tmp_path: Path) -> None:
+    with pytest.raises(BackendRefused, match="claude, which does not tell its version, answers"):
+        async with open_acp(write(tmp_path, ""), profile="claude"):
+            pytest.fail("it was opened")
+
+
+async def test_an_agent_that_is_too_old_for_its_profile_is_refused(tmp_path: Path) -> None:
+    patch = """
+    def on_hello(number):
+        info = {"name": "@zed-industries/claude-agent-acp", "version": "0.23.1"}
+        say(id=number, result={"protocolVersion": 1, "agentInfo": info})
+    """
+    with pytest.raises(BackendRefused, match=r"0\.23\.1 answers .* npm install -g @agentclient"):
+        async with open_acp(write(tmp_path, patch)):
+            pytest.fail("it was opened")
+
+
+# While it works.
+
+
+async def test_a_banner_in_a_turn_ends_its_process_and_no_other(tmp_path: Path) -> None:
+    patch = """
+    def on_prompt(text):
+        if text == "now":
+            print("Update available!", flush=True)
+    """
+    async with rooms_of(tmp_path, patch) as rooms:
+        with pytest.raises(BackendLost, match="it wrote what is no JSON: Update available!"):
+            async with rooms.turn("kitchen", "now") as turn:
+                async for _ in turn:
+                    pass
+        assert turn.settlement is not None
+        assert (turn.settlement.ending, turn.settlement.gone) == (Ending.FAILED, True)
+        await answered(rooms, "kitchen")
+
+
+async def test_a_line_of_a_megabyte_is_read(tmp_path: Path) -> None:
+    patch = """
+    def on_prompt(text):
+        chunk("x" * 2**20)
+    """
+    async with rooms_of(tmp_path, patch) as rooms:
+        async with rooms.turn("kitchen", "now") as turn:
+            await hear(turn, "x" * 2**20)
+            turn.stop()
+        assert turn.settlement is not None
+        assert turn.settlement.ending is Ending.STOPPED
+
+
+async def test_a_flood_on_stderr_holds_nobody(tmp_path: Path) -> None:
+    patch = """
+    def on_prompt(text):
+        for _ in range(64 if text == "now" else 0):
+            sys.stderr.write("warning " * 8192)
+    """
+    settlement = await stopped_while_another_works(tmp_path, patch)
+    assert settlement.ending is Ending.STOPPED
+
+
+async def test_one_that_closes_its_stdout_and_lives_is_ended(tmp_path: Path) -> None:
+    patch = """
+    def on_prompt(text):
+        if text == "now":
+            os.close(1)
+            time.sleep(300)
+    """
+    async with rooms_of(tmp_path, patch) as rooms:
+        with pytest.raises(BackendLost, match="it had closed its stdout and went on"):
+            async with rooms.turn("kitchen", "now") as turn:
+                async for _ in turn:
+                    pass
+        assert turn.settlement is not None
+        assert (turn.settlement.ending, turn.settlement.gone) == (Ending.FAILED, True)
+        await answered(rooms, "kitchen")
+
+
+async def test_one_that_stops_reading_is_killed(tmp_path: Path) -> None:
+    patch = """
+    def on_prompt(text):
+        if text == "now":
+            time.sleep(300)
+    """
+    settlement = await stopped_while_another_works(tmp_path, patch)
+    assert (settlement.ending, settlement.proof) == (Ending.KILLED, Proof.PROCESS)
+
+
+async def test_one_that_ignores_sigterm_is_killed_too(tmp_path: Path) -> None:
+    patch = """
+    import signal
+    def on_prompt(text):
+        if text == "now":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            while True:
+                time.sleep(300)
+    """
+    settlement = await stopped_while_another_works(tmp_path, patch)
+    assert (settlement.ending, settlement.proof) == (Ending.KILLED, Proof.PROCESS)
+
+
+async def test_one_that_exits_when_it_is_stopped_has_ended_its_turn(tmp_path: Path) -> None:
+    patch = """
+    def on_prompt(text):
+        if text == "now":
+            sys.stdin.readline()
+            sys.exit(3)
+    """
+    settlement = await stopped_while_another_works(tmp_path, patch)
+    assert (settlement.ending, settlement.proof) == (Ending.STOPPED, Proof.PROCESS)
+
+
+# What tools leave.
+
+LEAVES = """
+def on_prompt(text):
+    command = [sys.executable, "-c", "import time; time.sleep(300)"]
+    env = {**os.environ, **({"QWEN_CODE": "1"} if text == "tool" else {})}
+    subprocess.Popen(command, start_new_session=True, env=env, stdout=subprocess.DEVNULL)
+    if text == "killed":
+        time.sleep(300)
+    chunk("left")
+"""
+
+
+async def sleepers(folder: Path) -> int:
+    marks = {"TURNSTOP_TEST_FOLDER": str(folder)}
+    return len([one for one in await find_marked(marks) if "sleep(300)" in one.process.command])
+
+
+async def test_what_a_tool_has_left_is_ended_and_a_helper_is_not(tmp_path: Path) -> None:
+    env = {"TURNSTOP_TEST_FOLDER": str(tmp_path)}
+    async with rooms_of(tmp_path, LEAVES, profile="qwen", env=env) as rooms:
+        for word, left in (("helper", 1), ("tool", 1)):
+            async with rooms.turn("kitchen", word) as turn:
+                await hear(turn, "left")
+                turn.stop()
+            assert turn.settlement is not None
+            assert turn.settlement.survivors == ()
+            assert await sleepers(tmp_path) == left
+    await end_all(tmp_path)
+
+
+async def test_what_an_agent_has_left_that_was_killed_is_ended_whatever_it_is(
+    tmp_path: Path,
+) -> None:
+    env = {"TURNSTOP_TEST_FOLDER": str(tmp_path)}
+    async with rooms_of(tmp_path, LEAVES, env=env) as rooms:
+        async with rooms.turn("kitchen", "killed") as turn:
+            await hear(turn, "begun")
+            while not await sleepers(tmp_path):  # noqa: ASYNC110 - a table gives no event
+                await trio.sleep(0.01)
+            turn.stop()
+        assert turn.settlement is not None
+        assert (turn.settlement.ending, turn.settlement.survivors) == (Ending.KILLED, ())
+        assert await sleepers(tmp_path) == 0
+
+
+async def end_all(folder: Path) -> None:
+    for one in await find_marked({"TURNSTOP_TEST_FOLDER": str(folder)}):
+        os.kill(one.process.pid, 9)
+
+
+# Profiles.
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["copilot", "--acp"], "copilot"),
+        (["node", "/x/node_modules/.bin/gemini", "--experimental-acp"], "gemini"),
+        (["/x/codex-acp-linux-x64"], "codex"),
+        (["cursor-agent", "acp"], "cursor"),
+        (["opencode", "acp"], "opencode"),
+        (["/x/gemini-of-mine"], "generic"),
+        (["copilot", "gemini"], "generic"),
+    ],
+)
+def test_a_profile_is_known_by_the_command_line_where_that_is_sure(
+    command: list[str], name: str
+) -> None:
+    assert find_profile(None, command).name == name
+
+
+def test_a_profile_by_its_name_wins_and_an_unknown_one_is_told_which_there_are() -> None:
+    assert find_profile("generic", ["copilot"]).name == "generic"
+    with pytest.raises(ValueError, match="no profile 'codx'; there are claude, codex, copilot"):
+        find_profile("codx", ["copilot"])
+
+
+async def test_an_empty_command_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="command is empty"):
+        async with open_acp([]):
+            pytest.fail("it was opened")
+
+
+@pytest.mark.parametrize(
+    ("text", "version"), [("1.0.102", (1, 0, 102)), ("v2.6.0-rc1", (2, 6, 0)), ("dev", None)]
+)
+def test_a_version_is_the_numbers_that_it_begins_with(text: str, version: object) -> None:
+    assert parse_version(text) == version
