@@ -27,6 +27,8 @@ from turnstop.testing.saboteurs.adapters._ending import Apart
 PROBES: dict[str, tuple[str | type[Probe], int]] = {
     "local": ("local", 0),
     "codex": ("codex", 0),
+    "acp": ("acp", 0),
+    "acp-shared": ("acp", 1),
     "a2a": ("a2a", 0),
     "a2a-polling": ("a2a", 1),
     "a2a-plain": ("a2a", 2),

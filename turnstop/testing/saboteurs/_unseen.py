@@ -27,6 +27,16 @@ _UNREAD: Unseen = {
 }
 _FLAG = "a thread is told by a flag, which nothing answers"
 _MUTE = "a thread that is stopped can say nothing any more"
+_NOTIFIED = "a cancel is a notification, which nothing answers"
+_NOTIFICATION: Unseen = {
+    ("hung_cancel_is_bounded", "CancelReturnsAtOnce"): _NOTIFIED,
+    ("end_needs_no_acknowledgement", "EndWaitsForTheAcknowledgement"): _NOTIFIED,
+    ("end_needs_no_acknowledgement", "an_end_waits_for_the_acknowledgement"): _NOTIFIED,
+    ("settlement_has_its_times", "SentIsSaidAtTheAnswer"): _NOTIFIED,
+    ("settlement_has_its_times", "the_answer_is_the_sending"): _NOTIFIED,
+    ("rooms_do_not_wait_for_each_other", "CancelsTakeTurns"): _NOTIFIED,
+    ("rooms_do_not_wait_for_each_other", "stops_take_turns"): _NOTIFIED,
+}
 
 _UNKNOWN = "what a function goes on with is known when it has ended"
 _SHARED = ("neighbours_are_untouched", "SessionIsShared")
@@ -42,6 +52,8 @@ UNSEEN: Mapping[str, Unseen] = {
         ("late_words_stay_with_their_turn", "LateWordsGoToTheNext"): _MUTE,
         ("late_words_stay_with_their_turn", "late_words_are_kept_for_the_next"): _MUTE,
     },
+    "acp": _NOTIFICATION,
+    "acp-shared": _NOTIFICATION,
     "a2a": _HEALED,
     "a2a-polling": {
         **_HEALED,
