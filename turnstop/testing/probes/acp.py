@@ -120,33 +120,33 @@ class AcpProbe(Probe):
 class AcpSharedProbe(AcpProbe):
     """One process for all rooms: no turn of it can be killed."""
 
-    name = "acp, one process for all rooms"
+    name = "acp-shared"
     shared = True
 
 
 class AcpCopilotProbe(AcpProbe):
     """An agent that loses a cancel right behind its prompt for good."""
 
-    name = "acp, copilot"
+    name = "acp-copilot"
     profile = "copilot"
 
 
 class AcpClaudeProbe(AcpProbe):
     """An agent that answers a cancel a moment before its work is over."""
 
-    name = "acp, claude"
+    name = "acp-claude"
     profile = "claude"
 
 
 class AcpCodexProbe(AcpProbe):
     """An agent that answers a cancel, and works on until its session is closed."""
 
-    name = "acp, codex 0.16"
+    name = "acp-codex"
     profile = "codex"
 
 
 class AcpQwenProbe(AcpProbe):
     """An agent that answers a cancel by an error, and only when its questions are answered."""
 
-    name = "acp, qwen"
+    name = "acp-qwen"
     profile = "qwen"
