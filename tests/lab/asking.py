@@ -264,4 +264,4 @@ class Gemini:
 
 
 Dialect = Responses | Chat | Messages | Gemini
-DIALECTS: tuple[Dialect, ...] = (Responses(), Chat(), Messages(), Gemini())
+DIALECTS = (Responses(), Chat(), Messages(), Gemini())

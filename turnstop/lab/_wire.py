@@ -75,11 +75,12 @@ class Asked:
     def side(self) -> bool:
         """Whether it is beside the turn: a title, a summary, a check of the account.
 
-        An agent goes on by calling tools: what is asked without any, or for one token, is not its
-        turn, whatever it quotes. Some ask for a summary with all of them: then it is the user's
-        part that says something else, after the prompt was answered.
+        An agent goes on by calling tools: what is asked without any, for one token, or for JSON of
+        a schema, is not its turn, whatever it quotes. Some ask for a summary with all of them: then
+        it is the user's part that says something else, after the prompt was answered.
         """
-        return not self.tools or self.limit == 1 or self.history.moved_on
+        wants_no_call = not self.tools or self.limit == 1 or self.schema is not None
+        return wants_no_call or self.history.moved_on
 
 
 class Reply(Protocol):

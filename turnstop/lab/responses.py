@@ -153,7 +153,13 @@ def _history(body: Mapping[str, Any]) -> History:
 
 
 def _tools(body: Mapping[str, Any]) -> Iterator[Tool]:
-    for tool in dicts(body.get("tools")):
+    """Those of the request; for some models codex has them in an item, and in groups."""
+    found = dicts(body.get("tools"))
+    for item in _items(body):
+        if item.get("type") == "additional_tools":
+            for group in dicts(item.get("tools")):
+                found += dicts(group.get("tools"))
+    for tool in found:
         yield Tool(str(tool.get("name", tool.get("type"))), tool.get("parameters"))
 
 
