@@ -102,6 +102,14 @@ OWN: Mapping[str, Probed | NoRemoteWork] = {
         real_install=_BENCH,
     ),
     "local": Probed((f"{_HERE}.local:LocalProbe", f"{_HERE}.local:LocalThreadProbe")),
+    "opencode": Probed(
+        (f"{_HERE}.opencode:OpenCodeProbe",),
+        needs=("httpx2",),
+        install="python -m pip install 'turnstop[opencode]'",
+        real=(f"{_HERE}.real_opencode:RealOpenCodeProbe",),
+        real_needs=("httpx2", "h11"),
+        real_install=_BENCH,
+    ),
 }
 """turnstop's own adapters."""
 
