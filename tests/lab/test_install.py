@@ -103,6 +103,28 @@ async def test_two_at_once_do_no_harm(tools: Tools) -> None:
     assert left(tools) == [QWEN.folder]
 
 
+@pytest.mark.parametrize("path", [QWEN.path, "something else"])
+async def test_who_is_quicker_is_kept_if_it_is_the_same_one(
+    path: str, tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename, theirs = Path.rename, tools.home / QWEN.folder / path
+
+    def rename_too_late(self: Path, target: str | Path) -> Path:
+        if self.name == "new":
+            theirs.parent.mkdir(parents=True)
+            theirs.write_text("theirs")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", rename_too_late)
+    if path == QWEN.path:
+        await install(QWEN)
+    else:
+        with pytest.raises(InstallFailed, match="not empty"):
+            await install(QWEN)
+    assert theirs.read_text() == "theirs"
+    assert left(tools) == [QWEN.folder]
+
+
 async def until(there: Callable[[], bool]) -> None:
     with trio.fail_after(20):
         while not there():  # noqa: ASYNC110 - a stranger makes no event
