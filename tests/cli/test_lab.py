@@ -46,6 +46,7 @@ def test_the_list_is_json_for_machines(tools: Tools, tmp_path: Path) -> None:
     assert list(programs) == list(PINS)
     assert programs["qwen"]["command"][-1].startswith(str(tools.home))
     assert programs["qwen"]["missing"] is None
+    assert (programs["qwen"]["download_mb"], programs["qwen"]["disk_mb"]) == (17, 55)
     assert programs["omp"]["command"] is None
     assert "turnstop lab install omp" in programs["omp"]["missing"]
     into = run("list", "--json", str(tmp_path / "list.json"))
@@ -91,6 +92,12 @@ def test_a_name_that_nobody_knows_lists_those_that_are_known(tools: Tools) -> No
         assert result.exit_code == 2
         assert "the lab knows no cursor; it knows claude, codex, opencode" in result.stderr
     assert tools.told == []
+
+
+def test_nothing_is_left_to_install(tools: Tools) -> None:
+    result = run("install", "qwen", "--except", "qwen")
+    assert result.exit_code == 2
+    assert "nothing is left to install" in result.stderr
 
 
 @pytest.mark.parametrize("arguments", [[], ["--all", "qwen"]])

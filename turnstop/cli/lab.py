@@ -93,6 +93,8 @@ def install(
             f"name programs, or say --all. There are {', '.join(pin.name for pin in known)}"
         )
     asked = [pin for pin in dict.fromkeys(pins or known) if pin not in left_out]
+    if not asked:
+        raise click.UsageError("nothing is left to install")
     wanted = [pin for pin in asked if force or not _is_here(pin)]
     if wanted:
         _plan(wanted)
@@ -128,9 +130,19 @@ class _Row:
             return cls(pin, None, str(missing))
 
     def to_json(self) -> dict[str, object]:
-        shown = attrs.asdict(self.pin) | {"packages": self.pin.requirements}
-        command = None if self.program is None else self.program.command
-        return {**shown, "command": command, "missing": self.problem or None}
+        pin = self.pin
+        return {
+            "name": pin.name,
+            "version": pin.version,
+            "registry": pin.registry,
+            "packages": pin.requirements,
+            "download_mb": pin.download,
+            "disk_mb": pin.size,
+            "optional": pin.optional,
+            "acp": pin.acp,
+            "command": None if self.program is None else self.program.command,
+            "missing": self.problem or None,
+        }
 
 
 def _to_json(rows: Iterable[_Row]) -> dict[str, object]:
