@@ -8,7 +8,7 @@ import click
 
 _COMMANDS = {
     "bench": "turnstop.cli.bench.command:bench",
-    "lab": "turnstop.cli.lab:lab",
+    "lab": "turnstop.cli.lab.command:lab",
     "probe": "turnstop.cli.probe.command:probe",
 }
 

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
-import attrs
 import click
 import trio
 
-from .output import opened, writing
+from ..output import opened, writing
+from .progress import Progress
+from .rows import Row, show, to_json
 
 if TYPE_CHECKING:
-    from ..lab import Pin, Program
-    from ..lab.installing import Installed
+    from ...lab import Pin
 
 __all__ = ["lab"]
 
 INTERRUPTED = 130
 _MB = 1 << 20
-_STILL_EVERY = 15.0
 
 
 class CannotInstall(click.ClickException):
@@ -61,13 +59,13 @@ def lab() -> None:
 def list_programs(json_name: str | None) -> None:
     """List the programs, their versions and sizes, and where they are."""
     json_file = None if json_name is None else opened(json_name)
-    rows = [_Row.of(pin) for pin in _pins().values()]
+    rows = [Row.of(pin) for pin in _pins().values()]
     if json_name != "-":
         with writing("the list"):
-            _show(rows, sys.stdout)
+            show(rows, sys.stdout)
     if json_file is not None:
         with writing("--json"), json_file as file:
-            file.write(json.dumps(_to_json(rows), indent=1) + "\n")
+            file.write(json.dumps(to_json(rows), indent=1) + "\n")
 
 
 @lab.command()
@@ -108,72 +106,14 @@ def install(
 
 def _pins() -> dict[str, Pin]:
     try:
-        from ..lab import PINS
+        from ...lab import PINS
     except ImportError as error:
         raise CannotInstall(str(error)) from None
     return PINS
 
 
-@attrs.frozen
-class _Row:
-    pin: Pin
-    program: Program | None
-    problem: str
-
-    @classmethod
-    def of(cls, pin: Pin) -> _Row:
-        from ..lab import MissingProgram, find_program
-
-        try:
-            return cls(pin, find_program(pin.name), "")
-        except MissingProgram as missing:
-            return cls(pin, None, str(missing))
-
-    def to_json(self) -> dict[str, object]:
-        pin = self.pin
-        return {
-            "name": pin.name,
-            "version": pin.version,
-            "registry": pin.registry,
-            "packages": pin.requirements,
-            "download_mb": pin.download,
-            "disk_mb": pin.size,
-            "optional": pin.optional,
-            "acp": pin.acp,
-            "command": None if self.program is None else self.program.command,
-            "missing": self.problem or None,
-        }
-
-
-def _to_json(rows: Iterable[_Row]) -> dict[str, object]:
-    from ..lab.pins import lab_home, platform_name
-
-    programs = [row.to_json() for row in rows]
-    return {"home": str(lab_home()), "platform": platform_name(), "programs": programs}
-
-
-def _show(rows: Sequence[_Row], file: TextIO) -> None:
-    from ..lab.pins import lab_home
-
-    home = lab_home()
-    click.echo(f"{'program':<21}{'version':<10}{'download':>9}{'on disk':>9}   where", file=file)
-    for row in rows:
-        pin, where = row.pin, row.problem
-        if row.program is not None:
-            path = row.program.path
-            where = pin.folder if path.startswith(f"{home}/") else path
-        elif where.startswith(f"{pin.name} is not installed"):
-            where = "-"
-        sizes = f"{pin.download:>6} MB{pin.size:>6} MB"
-        click.echo(f"{pin.name:<21}{pin.version:<10}{sizes}   {where}", file=file)
-    there = sum(row.program is not None for row in rows)
-    click.echo(f"\n{there} of {len(rows)} are here. The lab's folder: {home}", file=file)
-    if there < len(rows):
-        click.echo("To install one: turnstop lab install NAME", file=file)
-
-
 def _is_here(pin: Pin) -> bool:
-    row = _Row.of(pin)
+    row = Row.of(pin)
     if row.program is not None:
         click.echo(f"{pin.name} {pin.version} is here already: {row.program.path}")
     return row.program is not None
@@ -181,8 +121,8 @@ def _is_here(pin: Pin) -> bool:
 
 def _plan(pins: Sequence[Pin]) -> None:
     """Say what it will take, and see that it can be done."""
-    from ..lab.installing import InstallFailed, check_tools, free_space
-    from ..lab.pins import lab_home
+    from ...lab.installing import InstallFailed, check_tools, free_space
+    from ...lab.pins import lab_home
 
     home = lab_home()
     for pin in pins:
@@ -203,13 +143,13 @@ def _plan(pins: Sequence[Pin]) -> None:
 
 async def _install_all(pins: Sequence[Pin], force: bool) -> list[Pin]:
     """Install them one by one, and return those that could not be."""
-    from ..lab.installing import InstallFailed, install
-    from ..lab.pins import lab_home
+    from ...lab.installing import InstallFailed, install
+    from ...lab.pins import lab_home
 
     began, failed = trio.current_time(), []
     click.echo(f"into {lab_home()}")
     for pin in pins:
-        progress = _Progress(pin)
+        progress = Progress(pin)
         try:
             progress.done(await install(pin, force=force, tell=progress.tell))
         except InstallFailed as error:
@@ -222,39 +162,3 @@ async def _install_all(pins: Sequence[Pin], force: bool) -> list[Pin]:
         names = ", ".join(pin.name for pin in failed)
         click.echo(f"not installed: {names}", err=True)
     return failed
-
-
-class _Progress:
-    """On a terminal one line that changes; else a line now and then."""
-
-    def __init__(self, pin: Pin) -> None:
-        self._pin = pin
-        self._title = f"{pin.name} {pin.version}"
-        self._began = self._told_at = trio.current_time()
-        self._live = sys.stderr.isatty()
-        if not self._live:
-            click.echo(f"{self._title}: downloading {pin.download} MB from {pin.registry}")
-
-    def tell(self, size: int) -> None:
-        now = trio.current_time()
-        text = f"{self._title}: {now - self._began:.0f} s, {size // _MB} of {self._pin.size} MB"
-        if self._live:
-            width = shutil.get_terminal_size().columns - 1
-            click.echo(f"\r{text:<{width}}"[: width + 1], nl=False, err=True)
-        elif now - self._told_at >= _STILL_EVERY:
-            self._told_at = now
-            click.echo(text)
-
-    def done(self, found: Installed) -> None:
-        self._clear()
-        click.echo(f"{self._title}: done, {found.size // _MB} MB in {found.seconds:.1f} s")
-
-    def failed(self, text: str, said: Sequence[str]) -> None:
-        self._clear()
-        click.echo(f"{self._title}: {text}", err=True)
-        for line in said:
-            click.echo(f"    {line}", err=True)
-
-    def _clear(self) -> None:
-        if self._live:
-            click.echo("\r\x1b[K", nl=False, err=True)

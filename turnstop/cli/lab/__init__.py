@@ -1,0 +1,1 @@
+"""`turnstop lab`: the real programs, listed and installed."""
