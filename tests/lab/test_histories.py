@@ -91,6 +91,27 @@ async def test_what_is_asked_after_the_answer_is_beside_the_turn(wire: Dialect) 
         assert not (await take(lab, wire, prompt, answer, wire.user("Sum up."), prompt)).side
 
 
+async def test_a_thought_is_no_answer() -> None:
+    async with open_lab() as lab:
+        thought = {"role": "model", "parts": [{"text": "Hm.", "thought": True}]}
+        items = [GEMINI.user("[turn:a1] park"), thought, GEMINI.user("Go on.")]
+        assert not (await take(lab, GEMINI, *items)).side
+
+
+@every_dialect
+async def test_what_has_no_token_at_all_is_beside_nothing(wire: Dialect) -> None:
+    async with open_lab() as lab:
+        exchange = await take(lab, wire, wire.user("x"), wire.model("y"), wire.user("z"))
+        assert (exchange.token, exchange.side) == ("", False)
+
+
+async def test_codex_has_tools_in_an_item_for_some_models() -> None:
+    _, title = recorded("codex-title")
+    async with open_lab() as lab:
+        body = RESPONSES.body(title["input"][0], RESPONSES.user("[turn:a1] park"), tools=False)
+        assert not (await take_body(lab, "/v1/responses", body)).side
+
+
 @pytest.mark.parametrize(
     ("wire", "more"),
     [
