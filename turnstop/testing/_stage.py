@@ -210,6 +210,16 @@ class Stage:
         await self.quiet()
         return actor, work
 
+    async def at_work(self) -> None:
+        """Wait until the far end works on something: a real one may take long to begin.
+
+        Raises:
+            Broken: it never does.
+
+        **Cancellation:** changes nothing.
+        """
+        await self.until(lambda: any(work.runs for work in self.probe.works), "the far end works")
+
     async def asked(self, actor: Actor) -> Work:
         """Wait until the far end was asked for this actor's work.
 

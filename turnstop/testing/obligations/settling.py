@@ -135,6 +135,7 @@ async def leaving_waits(stage: Stage) -> None:
     """Whoever leaves the block early has stopped the turn, and waits until it is settled."""
 
     async def leave(actor: Actor) -> None:
+        await stage.at_work()
         await trio.sleep(stage.moment)
 
     async with stage.open():

@@ -176,6 +176,7 @@ async def error_in_the_body_is_a_stop(stage: Stage) -> None:
     bang = ZeroDivisionError("the body's own")
 
     async def fail(actor: Actor) -> None:
+        await stage.at_work()
         await trio.sleep(stage.moment)
         raise bang
 

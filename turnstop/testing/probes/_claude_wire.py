@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, final
 
 import attrs
@@ -19,16 +20,22 @@ class MessageLog:
     """The messages that Claude was sent, as its wire shows them.
 
     Attributes:
+        look: called after each frame.
         works: a message each; the wire tells of all but when its work began and ended.
         over: the messages whose turns have ended, and when.
     """
 
+    look: Callable[[], object]
     works: list[Work] = attrs.field(factory=list)
     over: dict[str, float] = attrs.field(factory=dict)
     _asking: dict[object, Work] = attrs.field(factory=dict)
 
     def note(self, session: str, direction: str, frame: Any) -> None:
         """Learn from a frame that has just gone by, to or from the process of a session."""
+        self._note(session, direction, frame)
+        self.look()
+
+    def _note(self, session: str, direction: str, frame: Any) -> None:
         kind = frame.get("type")
         if kind == "user" and direction == "->":
             content = str(frame["message"]["content"])

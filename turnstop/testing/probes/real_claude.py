@@ -27,13 +27,14 @@ from ...lab import (
 from ...transports.peer import Peer
 from .._probe import Probe, Work
 from ._claude_wire import MessageLog, Tapped
-from .claude import ClaudeProbe, carries
+from .claude import ClaudeProbe
 
 __all__ = ["RealClaudeProbe"]
 
 _ITSELF = "the real program answers as it does: there is nothing that could hold it back"
 _LEFT = "setsid sleep 300 >/dev/null 2>&1 &"
-_ASKED = "rm -rf none-of-that-name"
+_OPTIONS = [{"label": one, "description": one} for one in ("tea", "coffee")]
+_ASKED = {"question": "Which?", "header": "Drink", "options": _OPTIONS, "multiSelect": False}
 
 
 class RealClaudeProbe(Probe):
@@ -59,10 +60,11 @@ class RealClaudeProbe(Probe):
     budget = StopBudget(cancel_within=10.0, kill_within=5.0)
 
     def __init__(self) -> None:
-        self._log = MessageLog()
+        self._log = MessageLog(self._look)
         self._lab: Lab | None = None
         self._peers: list[Peer] = []
         self._dead: set[Work] = set()
+        self._spoken: set[Work] = set()
 
     def open(self) -> AbstractAsyncContextManager[Backend[ClaudeContent]]:
         """Open a lab, a folder, and Claude with a tap."""
@@ -82,8 +84,8 @@ class RealClaudeProbe(Probe):
                     cwd=home,
                     env=env,
                     setting_sources=(),
-                    # What it leaves is to be started without asking; what it asks about is not.
-                    allowed_tools=("Bash(setsid:*)", "Bash(export:*)", "Bash(sleep:*)"),
+                    # It asks all the same where a tool is nothing but a question.
+                    permission_mode="bypassPermissions",
                 ) as claude:
                     self._tap(claude)
                     yield claude
@@ -116,7 +118,6 @@ class RealClaudeProbe(Probe):
     @property
     def works(self) -> Sequence[Work]:
         """Each message."""
-        self._look()
         return self._log.works
 
     def content(self, text: str) -> object:
@@ -129,11 +130,14 @@ class RealClaudeProbe(Probe):
 
     async def say(self, work: Work, text: str) -> None:
         """Have the model say a piece; one that nobody listens to any more says nothing."""
+        self._spoken.add(work)
         self._order(work, "say", text)
         await trio.sleep(0.05)
 
     async def finish(self, work: Work) -> None:
-        """Have the model end its answer."""
+        """Have the model end its answer; Claude would ask again after an empty one."""
+        if work not in self._spoken:
+            self._order(work, "say", "done")
         self._order(work, "end")
         await trio.lowlevel.checkpoint()
 
@@ -143,14 +147,15 @@ class RealClaudeProbe(Probe):
         await trio.lowlevel.checkpoint()
 
     async def ask(self, work: Work) -> None:
-        """Have the model run a command that Claude asks about."""
+        """Have the model ask the user."""
         assert self._lab is not None
         await self._lab.parked(_token(work))
-        self._order(work, "call", "Bash", {"command": _ASKED, "description": "remove it"})
+        self._order(work, "call", "AskUserQuestion", {"questions": [_ASKED]})
 
     def carries(self, answer: object, reply: str) -> bool:
-        """Claude is answered by what it may do, or why not."""
-        return carries(answer, reply)
+        """A reply is among the answers that the tool is given."""
+        given = answer.get("updatedInput") if isinstance(answer, Mapping) else None
+        return isinstance(given, Mapping) and reply in given.get("answers", {}).values()
 
     async def leave(self, work: Work) -> None:
         """Have the model run a command that leaves a process of its own."""
