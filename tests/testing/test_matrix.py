@@ -32,6 +32,7 @@ PROBES: dict[str, tuple[str | type[Probe], int]] = {
     "a2a": ("a2a", 0),
     "a2a-polling": ("a2a", 1),
     "a2a-plain": ("a2a", 2),
+    "opencode": ("opencode", 0),
     "killable": (KillableProbe, 0),
 }
 

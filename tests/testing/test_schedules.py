@@ -49,7 +49,12 @@ def probes_of(name: str, *seeds: int) -> list[Any]:
         return [pytest.param(None, 0, id=name, marks=pytest.mark.skip(reason=str(missing)))]
 
 
-PROBES = [(LocalProbe, 80), (CodexProbe, 60), *probes_of("a2a", 40, 15, 15)]
+PROBES = [
+    (LocalProbe, 80),
+    (CodexProbe, 60),
+    *probes_of("a2a", 40, 15, 15),
+    *probes_of("opencode", 40),
+]
 
 
 @pytest.mark.parametrize(("probe", "seeds"), PROBES, ids=lambda one: getattr(one, "name", ""))

@@ -16,10 +16,10 @@ session's idle events alone prove nothing: opencode sends them for every abort, 
 
 **A stop** refuses what a person was asked, aborts the turn's sub-agents, and then the session,
 once. opencode answers every abort by true, also where the turn's message had not been begun yet and
-then runs on: so an abort that was sent that early is looked after, and sent again. The turn is
-settled when its end was seen *and* the abort was answered, for at most a second: an abort is the
-session's, not the turn's, and one that is late would end the next turn. Where it is not answered
-and has ended nothing, the room goes on in a fresh session.
+then runs on: so an abort that was sent that early is looked after, and sent again. An abort is the
+session's, not the turn's, and one that is late would end the next turn: that waits until the abort
+is answered, or was seen to end its own. Where neither comes, the room goes on in a fork of its
+session, which no such abort reaches.
 
 **What a turn leaves behind.** opencode ends the command that its shell tool runs when it aborts;
 what has left its group lives on, and what an earlier call has left in the background. A server that

@@ -19,6 +19,7 @@ import trio
 from ..._errors import BackendError, BackendLost, BackendMisbehaved, BackendRefused
 from ...abc import Backend, RemoteTurn, Request
 from ...transports.offspring import Look
+from ...transports.pace import wait_at_most
 from ...transports.proctable import find_marked, ticks_now
 from ...transports.reading import Reader
 from ...transports.restart import Restarting, open_restarting
@@ -27,6 +28,7 @@ from ._session import OpenCodeSession, recall
 from ._turn import OpenCodeContent, OpenCodeTurn
 from ._wire import NotThere
 
+_ANSWERS_WITHIN: Final = 0.2
 _counter: Final = itertools.count()
 
 
@@ -109,14 +111,13 @@ class _Beginning:
         return OpenCodeTurn(self._server, listener, session, message, began, self._look)
 
     async def _session(self) -> OpenCodeSession:
-        if self._request.session is None or self._request.previous is not None:
-            made = await self._server.wire.post("/session", {"title": self._request.room})
-            number = made.get("id") if isinstance(made, dict) else None
-            if not isinstance(number, str):
-                raise BackendMisbehaved("opencode made a session and did not tell its id")
-            self._fresh = number
-            return OpenCodeSession(number, self._server)
-        session = recall(self._request.session)
+        kept = self._request.session
+        if kept is None or self._request.previous is not None:
+            return await self._make("/session", {"title": self._request.room})
+        if await _may_be_hit(kept):
+            # The same conversation, where no abort of before reaches it.
+            return await self._make(f"/session/{kept}/fork", {})
+        session = recall(kept)
         # opencode would queue the message behind what the session works on, and an abort would
         # end that and drop the message.
         if session.idle_on is not self._server and await self._server.is_busy(session):
@@ -125,6 +126,14 @@ class _Beginning:
                 "retire the room to begin a new conversation"
             )
         return session
+
+    async def _make(self, path: str, body: dict[str, Any]) -> OpenCodeSession:
+        made = await self._server.wire.post(path, body)
+        number = made.get("id") if isinstance(made, dict) else None
+        if not isinstance(number, str):
+            raise BackendMisbehaved("opencode made a session and did not tell its id")
+        self._fresh = number
+        return OpenCodeSession(number, self._server)
 
     async def _undo(self) -> None:
         # There is nobody left to tell.
@@ -150,6 +159,16 @@ class _Backend:
         name = f"opencode turn {request.turn_id}"
         server.reading.start(beginning.reader, beginning.run, name=name)
         return await beginning.reveal()
+
+
+async def _may_be_hit(session: object) -> bool:
+    """Whether an abort of an earlier turn may still end the session's next one."""
+    abort = session.abort if isinstance(session, OpenCodeSession) else None
+    if abort is None:
+        return False
+    if not abort.hit:
+        await wait_at_most(abort.over, _ANSWERS_WITHIN)
+    return abort.may_come()
 
 
 def _new_message() -> str:

@@ -28,6 +28,8 @@ class Progress:
     Attributes:
         begun: set when opencode works on the turn: from then on it can be told to stop.
         told: whether it has been told to stop.
+        idled: whether the session was told to be idle before it was busy with this turn: so does an
+            abort that finds nothing to abort.
         doubtful: whether the session was told to be idle, or in error, and nothing shows why: the
             server is to be asked how things stand.
         aborted: whether an answer was aborted, so that no abort can still be on its way.
@@ -37,6 +39,7 @@ class Progress:
     def __init__(self, session: str, message: str) -> None:
         self.begun = trio.Event()
         self.told = False
+        self.idled = False
         self.doubtful = False
         self.aborted = False
         self.translator = Translator()
@@ -84,6 +87,8 @@ class Progress:
 
     def _hear_status(self, status: object, raw: object) -> list[Event]:
         kind = status.get("type") if isinstance(status, dict) else None
+        if kind == "idle" and not self.begun.is_set():
+            self.idled = True
         if not self._asked:
             return []
         if kind != "idle":
@@ -104,7 +109,10 @@ class Progress:
         """Take in how things stand: the session's messages, newest last, and whether it is busy."""
         self.doubtful = False
         found: list[Event] = []
-        for message in messages:
+        numbers = [message["info"].get("id") for message in messages]
+        place = numbers.index(self._message) if self._message in numbers else len(messages)
+        # What stands before this turn's message is other turns'.
+        for message in messages[place:]:
             info = message["info"]
             found += self._hear_message(info, message)
             for part in message["parts"] if info.get("id") in self._answers else ():

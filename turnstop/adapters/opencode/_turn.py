@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, final
 
 import trio
 
-from ..._errors import BackendError, Silenced
+from ..._errors import BackendError, BackendRefused, Silenced
 from ...abc import Emit, End
 from ...transports.eventstream import Gap, Listener
 from ...transports.offspring import Look
@@ -20,14 +20,13 @@ from ._asks import PERMISSION, QUESTION, Asked, read_asked, settled_in
 from ._left import Left, Processes, SubAgent, SubAgents, UnknownAgents
 from ._progress import Progress
 from ._server import Heard, Server
-from ._session import OpenCodeSession
+from ._session import Abort, OpenCodeSession
 from ._wire import NotThere
 
 OpenCodeContent: TypeAlias = str | Sequence[Mapping[str, Any]]
 """What a turn of opencode may be asked: a text, or opencode's own list of a message's parts."""
 
 _LEAVES_WITHIN = 0.2
-_ANSWERS_WITHIN = 1.0
 _LOOK_EVERY = 0.25
 _DOUBTS_FOR = 0.03
 _LOOKS = 5
@@ -38,8 +37,7 @@ class OpenCodeTurn:
     """A message that opencode has taken.
 
     Attributes:
-        session: the session; it is known to be idle once the turn was seen to end. None where an
-            abort may still be on its way to it: then the room's next turn takes another.
+        session: the session; it is known to be idle once the turn was seen to end.
     """
 
     def __init__(
@@ -51,7 +49,7 @@ class OpenCodeTurn:
         began: int,
         look: Look = find_marked,
     ) -> None:
-        self.session: OpenCodeSession | None = session
+        self.session = session
         self._known = session
         self._server = server
         self._listener = listener
@@ -60,7 +58,7 @@ class OpenCodeTurn:
         self._agents = SubAgents(server.wire, session, session.children)
         self._processes = Processes(server.mark, began, session.calls, look)
         self._asked: dict[str, Asked] = {}
-        self._answered: trio.Event | None = None
+        self._abort: Abort | None = None
 
     def __repr__(self) -> str:
         return f"<OpenCodeTurn {self._message} of session {self._known}>"
@@ -78,7 +76,7 @@ class OpenCodeTurn:
                         await self._look(serving, emit)
                     else:
                         self._hear(serving, emit, heard)
-                await self._await_answer()
+                self._keep()
         finally:
             self._listener.close()
         return self._progress.end()
@@ -89,19 +87,16 @@ class OpenCodeTurn:
             return await self._listener.receive_within(_DOUBTS_FOR)
         return await self._listener.receive()
 
-    async def _await_answer(self) -> None:
-        """Wait for what the abort is answered: until then it may end the session's next turn."""
-        calls, children = self._progress.translator.calls, self._agents.sessions
-        answered = self._answered is None or await wait_at_most(self._answered, _ANSWERS_WITHIN)
-        # One that has ended this turn will end no other.
-        if not answered and not self._progress.aborted:
-            self.session = None
-            return
+    def _keep(self) -> None:
+        """Keep what the room's next turn needs to know of the session."""
+        if self._abort is not None:
+            self._abort.hit = self._progress.aborted
         self.session = OpenCodeSession(
             self._known,
             self._server,
-            calls=self._known.calls.union(calls),
-            children=self._known.children.union(children),
+            calls=self._known.calls.union(self._progress.translator.calls),
+            children=self._known.children.union(self._agents.sessions),
+            abort=self._abort,
         )
 
     def _hear(self, serving: Serving, emit: Emit, heard: Heard) -> None:
@@ -199,13 +194,14 @@ class OpenCodeTurn:
             await wait_at_most(self._dismiss(asked), _LEAVES_WITHIN)
         await self._abort_agents()
         early = not self._progress.begun.is_set()
-        await self._abort(sent)
+        await self._tell(sent)
         while early and not await wait_at_most(self._progress.begun, _LOOK_EVERY):
             if await self._server.is_busy(self._known):
                 self._progress.begun.set()
         # opencode answers an abort that finds nothing to abort as any other, and the turn runs on.
-        if early and await self._server.is_busy(self._known):
-            await self._abort(lambda: None)
+        lost = early and (self._progress.idled or self._agents.unsure)
+        if lost and await self._server.is_busy(self._known):
+            await self._tell(lambda: None)
 
     async def _abort_agents(self) -> None:
         try:
@@ -217,11 +213,30 @@ class OpenCodeTurn:
             self._post_aside(f"/session/{session}/abort", None, left)
             await wait_at_most(left, _LEAVES_WITHIN)
 
-    async def _abort(self, sent: Callable[[], None]) -> None:
-        answered = self._answered = trio.Event()
-        with suppress(NotThere):  # the session was deleted, and its work with it
-            await self._server.wire.post(f"/session/{self._known}/abort", sent=sent)
-        answered.set()
+    async def _tell(self, sent: Callable[[], None]) -> None:
+        """Send an abort, in a task that outlives the turn, for the next one must know its answer.
+
+        An abort is the session's and not the turn's: one that is late would end the next turn.
+        """
+        abort = self._abort = Abort()
+
+        async def post() -> None:
+            try:
+                await self._server.wire.post(f"/session/{self._known}/abort", sent=abort.left.set)
+            except NotThere:
+                pass  # The session was deleted, and its work with it.
+            except BackendError as error:
+                abort.error = error
+            finally:
+                abort.end()
+
+        self._server.reading.start(Reader(), post, name=f"opencode abort {self._known}")
+        await abort.left.wait()
+        if not isinstance(abort.error, BackendRefused):
+            sent()
+        await abort.over.wait()
+        if abort.error is not None:
+            raise abort.error
 
     async def undo(self) -> None:
         """End a turn that began when nobody waited for it any more."""

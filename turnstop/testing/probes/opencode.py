@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import ClassVar
 
 from ...abc import Backend
 from ...adapters.opencode import OpenCodeContent, open_opencode
@@ -18,10 +17,6 @@ class OpenCodeProbe(Probe):
     """`open_opencode` of a server that is there."""
 
     name = "opencode"
-    unable: ClassVar[Mapping[str, str]] = {
-        "hold_acknowledgements": "an abort is the session's and not the turn's: until it is "
-        "answered it may end the next turn, so the end waits for the answer, for a second",
-    }
 
     def __init__(self) -> None:
         self._server: RecordingOpenCode | None = None
@@ -73,6 +68,10 @@ class OpenCodeProbe(Probe):
     def ignore_cancels(self) -> None:
         """Answer an abort by true, as ever, and go on."""
         self.server.cancels = "ignored"
+
+    def hold_acknowledgements(self) -> None:
+        """Obey, and do not answer."""
+        self.server.cancels = "unanswered"
 
     def end_late(self, seconds: float) -> None:
         """Answer an abort at once, and end the run later."""

@@ -98,6 +98,12 @@ class RecordingOpenCode(httpx2.AsyncBaseTransport):
         session.tell("session.created", info=session.info())
         return session
 
+    def _fork(self, session: Session) -> Session:
+        fork = self._make()
+        fork.conversation = session.conversation
+        fork.messages = [dict(message) for message in session.messages]
+        return fork
+
     def _say(self, kind: str, properties: Frame) -> None:
         for stream in self._streams:
             stream.say({"id": "evt_1", "type": kind, "properties": properties})
@@ -111,6 +117,8 @@ class RecordingOpenCode(httpx2.AsyncBaseTransport):
         if asked.method == "DELETE":
             del self.sessions[number]
             return answer(True)
+        if rest == ["fork"]:
+            return answer(self._fork(session).info())
         if rest == ["prompt_async"]:
             return await self._prompt(session, asked.body)
         if rest == ["children"]:
@@ -120,7 +128,7 @@ class RecordingOpenCode(httpx2.AsyncBaseTransport):
 
     async def _prompt(self, session: Session, body: Frame) -> httpx2.Response:
         text = " ".join(str(part.get("text", "")) for part in body["parts"])
-        work = Work(body["messageID"], text, session.id, trio.current_time())
+        work = Work(body["messageID"], text, session.conversation, trio.current_time())
         self.works.append(work)
         if not self.refuses:
             work.began_at = trio.current_time()
@@ -142,6 +150,9 @@ class RecordingOpenCode(httpx2.AsyncBaseTransport):
             run.work.told_at.append(trio.current_time())
         elif session is not None:
             session.go_idle()
+        if session is not None and session.parent:
+            self._end(session, ABORTED)
+            return answer(True)
         if self.cancels == "refused":
             return answer({"name": "UnknownError", "data": {}}, 500)
         if session is not None and run is not None and self.cancels in ("obeyed", "unanswered"):
@@ -180,8 +191,13 @@ class RecordingOpenCode(httpx2.AsyncBaseTransport):
 
     def _of(self, work: Work) -> Session | None:
         """The session that works on it now; None where it is over."""
-        found = self.sessions.get(str(work.session))
-        return found if found is not None and found.run and found.run.work is work else None
+        working = (one for one in self.sessions.values() if one.run and one.run.work is work)
+        return next(working, None)
+
+    def _home(self, work: Work) -> Session:
+        """The session that holds its message, or the newest one of its conversation."""
+        found = [one for one in self.sessions.values() if one.conversation == work.session]
+        return next((one for one in found if one.holds(work.name)), found[-1])
 
     def hold_starts(self) -> None:
         """Answer no message from now on."""
@@ -212,7 +228,7 @@ class RecordingOpenCode(httpx2.AsyncBaseTransport):
         number = f"per_{next(self._names):012x}"
         properties = {
             "id": number,
-            "sessionID": work.session,
+            "sessionID": self._home(work).id,
             "permission": "bash",
             "patterns": ["rm cake"],
         }
@@ -231,7 +247,7 @@ class RecordingOpenCode(httpx2.AsyncBaseTransport):
 
     def say_end_again(self, work: Work) -> None:
         """Say once more what told its end."""
-        session = self.sessions[str(work.session)]
+        session = self._home(work)
         for message in session.messages:
             if message["info"].get("parentID") == work.name:
                 session.tell("message.updated", info=message["info"])
@@ -239,9 +255,10 @@ class RecordingOpenCode(httpx2.AsyncBaseTransport):
 
     def set_to_work(self, work: Work) -> Session:
         """Have it set a sub-agent to work, which nobody ends but by an abort of its own."""
-        child = self._make(work.session)
-        body = {"messageID": f"msg_{next(self._names):012x}", "parts": [{"type": "text"}]}
-        task = Work(body["messageID"], "", child.id, trio.current_time(), trio.current_time())
+        child = self._make(self._home(work).id)
+        message = f"msg_{next(self._names):012x}"
+        body: Frame = {"messageID": message, "parts": [{"type": "text"}]}
+        task = Work(message, "", child.id, trio.current_time(), trio.current_time())
         child.take(body, task)
         return child
 

@@ -42,6 +42,7 @@ class Session:
         parent: the session that it is a sub-agent of.
         messages: its history, as the server tells it.
         run: what it works on.
+        conversation: the session that this one is a fork of, or its own name.
     """
 
     id: str
@@ -50,6 +51,15 @@ class Session:
     parent: str | None = None
     messages: list[Frame] = attrs.field(factory=list)
     run: Run | None = None
+    conversation: str = attrs.field()
+
+    @conversation.default
+    def _its_own(self) -> str:
+        return self.id
+
+    def holds(self, message: str) -> bool:
+        """Whether a message is in its history."""
+        return any(one["info"]["id"] == message for one in self.messages)
 
     def info(self) -> Frame:
         """What the server says of it."""
