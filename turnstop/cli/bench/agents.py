@@ -57,7 +57,7 @@ def _opencode(
 ) -> AbstractAsyncContextManager[Backend[str]]:
     from ...adapters.opencode import open_opencode
 
-    return open_opencode(command, cwd=cwd, env=env)
+    return open_opencode(command=command, directory=cwd, env=env)
 
 
 def _raw_opencode(
@@ -86,6 +86,10 @@ def _raw_acp(
 
 def _app_server(program: Program) -> Sequence[str]:
     return (*program.command, "app-server")
+
+
+def _server(program: Program) -> Sequence[str]:
+    return (*program.command, "serve")
 
 
 def _alone(program: Program) -> Sequence[str]:
@@ -129,7 +133,7 @@ DRIVEN: tuple[Driven, ...] = (
     Driven(
         name="opencode",
         program="opencode",
-        command=_alone,
+        command=_server,
         open_backend=_opencode,
         open_raw=_raw_opencode,
     ),

@@ -29,7 +29,7 @@ from .raw import RawRun, RawRunner, Refused
 from .raw_lines import GRACE
 
 _LISTENS = re.compile(rb"listening on (http://\S+)")
-_SERVE = ("serve", "--hostname", "127.0.0.1", "--port", "0")
+_HERE = ("--hostname", "127.0.0.1", "--port", "0")
 
 
 class _Opencode:
@@ -118,7 +118,7 @@ async def open_raw_opencode(
     command: Sequence[str], cwd: str, env: Mapping[str, str]
 ) -> AsyncGenerator[RawRunner, None]:
     """Run turns of a server of its own by its bare interface."""
-    argv = [*command, *_SERVE]
+    argv = [*command, *_HERE]
     async with open_process(argv, cwd=cwd, env=whole(env), grace=GRACE) as child:
         url = await _address(child)
         params = {"directory": cwd}
