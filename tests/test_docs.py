@@ -35,13 +35,13 @@ class Need:
     install: str
 
 
-def _codex() -> bool:
+def _has(program: str) -> bool:
     try:
         from turnstop.lab import MissingProgram, find_program
     except ImportError:
         return False
     try:
-        find_program("codex")
+        find_program(program)
     except MissingProgram:
         return False
     return True
@@ -53,7 +53,8 @@ NEEDS = {
         lambda: all(map(importlib.util.find_spec, A2A_SERVER)), "pip install 'turnstop[bench]'"
     ),
     "a2a": Need(lambda: importlib.util.find_spec("a2a") is not None, "pip install 'turnstop[a2a]'"),
-    "codex": Need(_codex, "pip install 'turnstop[bench]'"),
+    "codex": Need(lambda: _has("codex"), "pip install 'turnstop[bench]'"),
+    "gemini": Need(lambda: _has("gemini"), "turnstop lab install gemini"),
     "lab": Need(lambda: importlib.util.find_spec("h11") is not None, "pip install 'turnstop[lab]'"),
 }
 
