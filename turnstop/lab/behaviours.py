@@ -32,7 +32,7 @@ Word: TypeAlias = Literal["answer", "park", "headers", "hold", "drip", "tool", "
 _TOKEN = re.compile(r"\[turn:([\w.-]+)\]\s*")
 _LINE = re.compile(r"^[ \t]*" + _TOKEN.pattern, re.MULTILINE)
 # Programs put tagged context of their own around what the user wrote.
-_CONTEXT = re.compile(r"\n\s*<[A-Za-z].*", re.DOTALL)
+_CONTEXT = re.compile(r"\n[ \t]*<[A-Za-z].*", re.DOTALL)
 _TOOL = re.compile(r"(\w+)(?:\s+(\d+))?\s+\$\s(.*)", re.DOTALL)
 
 
@@ -72,7 +72,8 @@ def read_prompt(text: str) -> tuple[str, Behaviour] | None:
     found = next(reversed(list(_LINE.finditer(text))), _TOKEN.search(text))
     if found is None:
         return None
-    word, rest, *_ = *_CONTEXT.sub("", text[found.end() :]).split(maxsplit=1), "", ""
+    said = _CONTEXT.sub("", text[found.end() :]).rstrip()
+    word, rest, *_ = *said.split(maxsplit=1), "", ""
     if word == "tool" and (tool := _TOOL.match(rest)):
         number = None if tool[2] is None else int(tool[2])
         return found[1], Behaviour("tool", number, tool[3], _word(tool[1]))
