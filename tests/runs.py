@@ -2,17 +2,22 @@
 
 Whatever a run starts carries its mark, which names the run's own process. At its end nothing that
 carries it may be alive. A run that is killed cannot see to that: the next one ends what it left.
+
+Nothing here is turnstop's: what is tested may be broken, and must not choose what is killed.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import signal
+import time
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
-import trio
-
-from turnstop.transports.proctable import TableEntry, end_processes, find_marked
 
 __all__ = ["find_run", "name_run", "sweep"]
 
@@ -21,79 +26,134 @@ VARIABLE = "TURNSTOP_LAB_RUN"
 NEEDLE = f"{VARIABLE}=".encode()
 # What is being ended when a run ends may take a moment.
 PATIENCE = 3.0
+GRACE = 0.3
 
 left_key = pytest.StashKey[list[str]]()
 before_key = pytest.StashKey[str | None]()
 
 
-def name_run(pid: int | str = "self") -> str | None:
-    """The mark of a run: its process, by namespace, pid and start time. None: there is none."""
+class Process(NamedTuple):
+    """With its start time the pid names it for ever."""
+
+    pid: int
+    started: int
+    parent: int
+
+    def __str__(self) -> str:
+        words = read(self.pid, "cmdline").rstrip(b"\0").replace(b"\0", b" ")
+        return f"pid {self.pid}: {words.decode(errors='replace')[:200]}"
+
+
+def read(pid: int, name: str) -> bytes:
     try:
-        space = Path("/proc/self/ns/pid").readlink().name.strip("pid:[]")
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/{name}").read_bytes()
     except OSError:
+        return b""
+
+
+def look(pid: int) -> Process | None:
+    """The process, if it lives; zombies do not."""
+    fields = read(pid, "stat").rpartition(b")")[2].split()
+    if not fields or fields[0] in b"ZX":
         return None
-    number = os.getpid() if pid == "self" else pid
-    return None if fields[0] in "ZX" else f"{space}.{number}.{fields[19]}"
+    return Process(pid, int(fields[19]), int(fields[1]))
 
 
-def marks() -> set[str]:
-    """Every mark that a process here carries."""
-    found = set()
-    for entry in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            words = entry.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        found |= {word[len(NEEDLE) :].decode() for word in words if word.startswith(NEEDLE)}
-    return found
+def table() -> dict[int, Process]:
+    pids = [int(entry.name) for entry in Path("/proc").glob("[0-9]*")]
+    return {pid: found for pid in pids if (found := look(pid)) is not None}
+
+
+def mark_of(pid: int) -> str:
+    words = read(pid, "environ").split(b"\0")
+    return next((word[len(NEEDLE) :].decode() for word in words if word.startswith(NEEDLE)), "")
+
+
+def name_run(pid: int | None = None) -> str:
+    """The mark of a run: its process, by namespace, pid and start time; empty: there is none."""
+    found = look(pid or os.getpid())
+    with suppress(OSError):
+        space = Path("/proc/self/ns/pid").readlink().name.strip("pid:[]")
+        return f"{space}.{found.pid}.{found.started}" if found is not None else ""
+    return ""
 
 
 def is_dead(mark: str) -> bool:
     """Whether the run has ended; of what another namespace's run is, nothing is known here."""
-    space, _, rest = mark.partition(".")
-    own = name_run()
-    here = own is not None and own.partition(".")[0] == space
-    return here and name_run(rest.partition(".")[0]) != mark
+    if (parts := re.fullmatch(r"(\d+)\.(\d+)\.\d+", mark)) is None:
+        return False
+    space, pid = parts.groups()
+    return name_run().startswith(f"{space}.") and name_run(int(pid)) != mark
 
 
-async def find_run(mark: str) -> list[TableEntry]:
-    """The live processes that the run has started, this one and its ancestors left out."""
-    return [one.process for one in await find_marked({VARIABLE: mark})]
+def find_run(mark: str) -> list[Process]:
+    """What a run has started, and what that has, without its mark; not this process, nor above."""
+    processes = table()
+    above = set()
+    pid = os.getpid()
+    while pid in processes and pid not in above:
+        above.add(pid)
+        pid = processes[pid].parent
+    found = {pid for pid in processes if pid not in above and mark_of(pid) == mark}
+    for one in sorted(processes.values(), key=lambda one: one.started):
+        if one.parent in found and one.pid not in above:
+            found.add(one.pid)
+    return [processes[pid] for pid in found]
 
 
-async def sweep() -> list[TableEntry]:
-    """End what dead runs have left, and return what could not be ended."""
-    alive = []
-    for mark in marks():
+def end(mark: str) -> None:
+    """End what a run has started, and what that starts on its way out."""
+    signal_all(find_run(mark), signal.SIGTERM)
+    deadline = time.monotonic() + PATIENCE
+    until = time.monotonic() + GRACE
+    while (found := find_run(mark)) and time.monotonic() < deadline:
+        if time.monotonic() >= until:
+            signal_all(found, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def signal_all(processes: Iterable[Process], number: signal.Signals) -> None:
+    for process in processes:
+        with suppress(OSError):
+            handle = os.pidfd_open(process.pid)
+            try:
+                now = look(process.pid)
+                # From here on the handle names one process: if it is the right one now, it is.
+                if now is not None and now.started == process.started:
+                    signal.pidfd_send_signal(handle, number)
+            finally:
+                os.close(handle)
+
+
+def sweep() -> None:
+    """End what dead runs have left."""
+    for mark in {mark_of(pid) for pid in table()} - {""}:
         if is_dead(mark):
-            alive += await end_processes(lambda mark=mark: find_run(mark))
-    return alive
+            end(mark)
 
 
-async def _left(mark: str) -> list[str]:
-    with trio.move_on_after(PATIENCE):
-        while found := await find_run(mark):  # noqa: ASYNC110 - a stranger's death is no event
-            await trio.sleep(0.05)
+def wait_for_the_last(mark: str) -> list[str]:
+    """Whatever is alive although it has had its time, by name; it is ended."""
+    deadline = time.monotonic() + PATIENCE
+    while (found := find_run(mark)) and time.monotonic() < deadline:
+        time.sleep(0.05)
     names = [str(process) for process in found]
-    await end_processes(lambda: find_run(mark), found)
+    end(mark)
     return names
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    mark = name_run()
     session.config.stash[before_key] = os.environ.get(VARIABLE)
-    if mark is None:
-        return
-    trio.run(sweep)
-    os.environ[VARIABLE] = mark
+    if mark := name_run():
+        sweep()
+        os.environ[VARIABLE] = mark
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     mark = name_run()
-    if mark is None or os.environ.get(VARIABLE) != mark:
+    if not mark or os.environ.get(VARIABLE) != mark:
         return
-    session.config.stash[left_key] = trio.run(_left, mark)
+    session.config.stash[left_key] = wait_for_the_last(mark)
     if session.config.stash[left_key]:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     if (before := session.config.stash[before_key]) is None:

@@ -34,6 +34,7 @@ def start(*command):
 KILLED = """
 def test_is_killed():
     agent = start(*find_program("zed-codex-acp").command)
+    start("/bin/sh", "-c", "trap '' TERM; env -i /bin/sleep 297; exit")
     time.sleep(0.3)
     assert agent.poll() is None
     pathlib.Path(__file__).with_name("ready").touch()
@@ -73,7 +74,7 @@ async def begun(folder: Path, process: subprocess.Popen[str]) -> str:
             assert process.poll() is None, process.stdout.read()
             await trio.sleep(0.02)
     mark = runs.name_run(process.pid)
-    assert mark is not None
+    assert mark
     return mark
 
 
@@ -86,15 +87,19 @@ async def test_the_next_run_ends_what_a_killed_one_left(tmp_path: Path) -> None:
             mark = await begun(killed, dies)
             os.kill(dies.pid, signal.SIGKILL)
             dies.wait()
-        assert await runs.find_run(mark) != []
-        others = await runs.find_run(theirs)
+        left = runs.find_run(mark)
+        assert any("codex-acp" in str(process) for process in left)
+        # It heeds no SIGTERM, and carries no mark.
+        assert any(str(process).endswith("/bin/sleep 297") for process in left)
+        others = runs.find_run(theirs)
         assert others != []
         with run_of(after, PASSES) as next_one:
             assert next_one.wait(60) == 0, next_one.stdout.read()
-        assert await runs.find_run(mark) == []
-        assert await runs.find_run(theirs) == others
-    await runs.sweep()
-    assert await runs.find_run(theirs) == []
+        assert runs.find_run(mark) == []
+        assert [process for process in left if runs.look(process.pid) is not None] == []
+        assert {*runs.find_run(theirs)} == {*others}
+    runs.sweep()
+    assert runs.find_run(theirs) == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
