@@ -25,13 +25,13 @@ class Asked:
         number: opencode's id of it.
         kind: the event that it came with.
         properties: what opencode says of it.
-        dismissed: set when its refusal has left, after nobody will reply; None before.
+        refused: set when its refusal has left, since nobody will reply.
     """
 
     number: str
     kind: str
     properties: Frame = attrs.field(repr=False)
-    dismissed: trio.Event | None = None
+    refused: trio.Event = attrs.field(factory=trio.Event, repr=False)
 
     def to_ask(self) -> Ask:
         """What a person is asked."""

@@ -26,7 +26,7 @@ from ._wire import NotThere
 OpenCodeContent: TypeAlias = str | Sequence[Mapping[str, Any]]
 """What a turn of opencode may be asked: a text, or opencode's own list of a message's parts."""
 
-_LEAVES_WITHIN = 0.2
+_LEAVES_WITHIN = 0.05
 _LOOK_EVERY = 0.25
 _DOUBTS_FOR = 0.03
 _LOOKS = 5
@@ -131,21 +131,14 @@ class OpenCodeTurn:
             try:
                 reply = await emit.ask(request.to_ask())
             except Silenced:
-                self._dismiss(request)
+                # In a task that outlives the turn: else opencode would list it for ever.
+                self._post_aside(*request.refusal(), request.refused)
                 return
             path, body = request.answer(reply)
             with suppress(NotThere):  # somebody else has answered it
                 await self._server.wire.post(path, body)
 
         serving.start(asked, serve)
-
-    def _dismiss(self, asked: Asked) -> trio.Event:
-        """Refuse it, in a task that outlives the turn: else opencode would list it for ever."""
-        if asked.dismissed is None:
-            asked.dismissed = trio.Event()
-            path, body = asked.refusal()
-            self._post_aside(path, body, asked.dismissed)
-        return asked.dismissed
 
     def _post_aside(self, path: str, body: Any, left: trio.Event) -> None:
         async def post() -> None:
@@ -191,7 +184,7 @@ class OpenCodeTurn:
         # A refusal that comes first ends a turn that waits for one without the quarter of a
         # second for which opencode waits for a tool. No answer of the model comes of it.
         for asked in list(self._asked.values()):
-            await wait_at_most(self._dismiss(asked), _LEAVES_WITHIN)
+            await wait_at_most(asked.refused, _LEAVES_WITHIN)
         await self._abort_agents()
         early = not self._progress.begun.is_set()
         await self._tell(sent)

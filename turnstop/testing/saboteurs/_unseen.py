@@ -41,6 +41,20 @@ _NOTIFICATION: Unseen = {
 _UNKNOWN = "what a function goes on with is known when it has ended"
 _SHARED = ("neighbours_are_untouched", "SessionIsShared")
 
+_LOOKS = "the adapter listens again and asks the server how things stand: no turn is lost"
+_ASKED: Unseen = {
+    ("death_is_noticed", "LossIsCompletion"): _LOOKS,
+    ("death_is_noticed", "LossIsNotNoticed"): _LOOKS,
+    ("death_ends_a_stop", "LossIsCompletion"): _LOOKS,
+    ("death_ends_a_stop", "an_error_after_a_stop_is_raised"): _LOOKS,
+    ("garbage_ends_no_stop", "GarbageIsCompletion"): _LOOKS,
+    ("garbage_ends_no_stop", "an_error_after_a_stop_is_raised"): _LOOKS,
+    ("garbage_is_bounded", "a_failed_turn_keeps_its_room"): _LOOKS,
+    ("garbage_is_bounded", "StartsEndWithALoss"): _LOOKS,
+    ("rooms_go_on_after_a_death", "StartsEndWithALoss"): _LOOKS,
+    **{("lost_connection_is_no_end", name): _LOOKS for name in _LOST},
+}
+
 UNSEEN: Mapping[str, Unseen] = {
     "local": {_SHARED: _UNKNOWN},
     "local-thread": {
@@ -65,5 +79,6 @@ UNSEEN: Mapping[str, Unseen] = {
         ("late_words_stay_with_their_turn", "late_words_are_kept_for_the_next"): _CLAIMED,
     },
     "a2a-plain": {**_HEALED, **_WAITS, **_UNREAD},
+    "opencode": _ASKED,
 }
 """Over turnstop's own probes, by their names."""

@@ -146,12 +146,12 @@ class RecordingOpenCode(httpx2.AsyncBaseTransport):
 
     async def _abort(self, session: Session | None) -> httpx2.Response:
         run = session.run if session is not None else None
-        if run is not None:
-            run.work.told_at.append(trio.current_time())
-        elif session is not None:
+        if session is not None and session.last is not None:
+            session.last.work.told_at.append(trio.current_time())
+        if session is not None and run is None:
             session.go_idle()
         if session is not None and session.parent:
-            self._end(session, ABORTED)
+            self._end_agent(session)
             return answer(True)
         if self.cancels == "refused":
             return answer({"name": "UnknownError", "data": {}}, 500)
@@ -176,7 +176,12 @@ class RecordingOpenCode(httpx2.AsyncBaseTransport):
         # Aborting a session ends its sub-agents that still listen to it.
         for child in self.sessions.values():
             if child.parent == session.id and error is ABORTED:
-                self._end(child, ABORTED)
+                self._end_agent(child)
+
+    def _end_agent(self, session: Session) -> None:
+        session.deaf -= 1
+        if session.deaf < 0:
+            self._end(session, ABORTED)
 
     def _replied(self, number: str, body: Any) -> httpx2.Response:
         # Also what nobody has asked, or not any more, is answered by true.
@@ -254,8 +259,9 @@ class RecordingOpenCode(httpx2.AsyncBaseTransport):
         session.go_idle()
 
     def set_to_work(self, work: Work) -> Session:
-        """Have it set a sub-agent to work, which nobody ends but by an abort of its own."""
+        """Have it set a sub-agent to work, which has not begun when it is first aborted."""
         child = self._make(self._home(work).id)
+        child.deaf = 2
         message = f"msg_{next(self._names):012x}"
         body: Frame = {"messageID": message, "parts": [{"type": "text"}]}
         task = Work(message, "", child.id, trio.current_time(), trio.current_time())

@@ -42,6 +42,8 @@ class Session:
         parent: the session that it is a sub-agent of.
         messages: its history, as the server tells it.
         run: what it works on.
+        last: what it has worked on last.
+        deaf: how many aborts come before it can be aborted.
         conversation: the session that this one is a fork of, or its own name.
     """
 
@@ -51,6 +53,8 @@ class Session:
     parent: str | None = None
     messages: list[Frame] = attrs.field(factory=list)
     run: Run | None = None
+    last: Run | None = None
+    deaf: int = 0
     conversation: str = attrs.field()
 
     @conversation.default
@@ -84,7 +88,7 @@ class Session:
         }
         self.messages.append({"info": answer, "parts": []})
         self.tell("message.updated", info=answer)
-        self.run = Run(work, message, answer)
+        self.run = self.last = Run(work, message, answer)
         return self.run
 
     def speak(self, text: str) -> None:
