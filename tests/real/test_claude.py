@@ -1,0 +1,468 @@
+"""The adapter on the real Claude Code, whose model is the lab's: what a stop leaves.
+
+A command that ignores signals says when it does, by a file: a stop in between would prove nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+import turnstop
+from turnstop import BackendError, BackendLost, Ending, Proof, StopBudget, Turn
+from turnstop.abc import End, Request
+from turnstop.adapters.claude import open_claude
+from turnstop.adapters.claude._interrupt import interrupt
+from turnstop.events import Ask, Event, Text, ToolCall
+from turnstop.lab import Behaviour, Lab, MissingProgram, find_program, open_lab, program_env
+from turnstop.lab import write_prompt as prompt_for
+
+from . import real_program
+
+PROGRAM = real_program("claude").path
+PATIENCE = 60.0
+BUDGET = StopBudget(20.0, 5.0)
+LOOP = "while :; do sleep 0.05; done"
+DEAF = f"trap '' TERM INT HUP; touch $READY; {LOOP}"
+KINDS = {
+    "plain": "touch $READY; sleep 300 & wait",
+    "loop": f"touch $READY; {LOOP}",
+    "TERM-ignoring": DEAF,
+    "nohup": "touch $READY; nohup sleep 300 & wait",
+    "setsid": f"setsid sh -c {shlex.quote(DEAF)} & wait",
+    "left behind": f"setsid sh -c {shlex.quote(DEAF)} >/dev/null 2>&1 & exit 0",
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@attrs.define
+class World:
+    lab: Lab
+    rooms: turnstop.Rooms[str]
+    claude: Any
+    home: Path
+
+    async def ask(self, room: str, prompt: str) -> tuple[list[Event], Turn]:
+        events = []
+        async with self.rooms.turn(room, prompt) as turn:
+            async for event in turn:
+                events.append(event)
+        return events, turn
+
+    async def answers(self, room: str) -> Turn:
+        """The room's next turn answers, and every history the model was given is valid."""
+        token, prompt = prompt_for(Behaviour("answer"))
+        events, turn = await self.ask(room, prompt)
+        said = "".join(event.delta for event in events if isinstance(event, Text))
+        assert said == f"answer to {token}"
+        assert self.lab.faults == []
+        return turn
+
+    def tool(self, command: str, then: str = "answer") -> tuple[str, str, Path]:
+        """A prompt that runs a command, its token, and the file that says it is ready."""
+        ready = self.home / f"ready-{os.urandom(4).hex()}"
+        whole = f"export READY={shlex.quote(str(ready))}; {command}"
+        behaviour = Behaviour("tool", None, whole, then)  # type: ignore[arg-type]
+        return (*prompt_for(behaviour), ready)
+
+    def claude_pids(self) -> list[int]:
+        """The processes of Claude itself."""
+        return [pid for pid, command in self._processes().items() if b"stream-json" in command]
+
+    def commands(self) -> list[bytes]:
+        """Everything that this world's Claude has started, found by nothing but its home."""
+        found = self._processes().values()
+        return [command for command in found if command and b"stream-json" not in command]
+
+    def _processes(self) -> dict[int, bytes]:
+        found = {}
+        home = f"CLAUDE_CONFIG_DIR={self.home}/.claude\0".encode()
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if home in (entry / "environ").read_bytes():
+                    found[int(entry.name)] = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+        return found
+
+
+@asynccontextmanager
+async def open_world(
+    home: Path, budget: StopBudget = BUDGET, program: str = PROGRAM, **options: Any
+) -> AsyncGenerator[World, None]:
+    options = {"permission_mode": "bypassPermissions", "setting_sources": (), **options}
+    with trio.fail_after(3 * PATIENCE):
+        async with open_lab() as lab:
+            env = {**program_env("claude", lab.url, home), **options.pop("env", {})}
+            async with open_claude(program, cwd=home, env=env, **options) as claude:
+                async with turnstop.open_rooms(claude, budget=budget) as rooms:
+                    yield World(lab, rooms, claude, home)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():  # noqa: ASYNC110 - other processes give no event
+        await trio.sleep(0.01)
+
+
+def ended(turn: Turn) -> tuple[Ending, Proof | None, bool]:
+    settlement = turn.settlement
+    assert settlement is not None
+    assert settlement.errors == ()
+    return settlement.ending, settlement.proof, settlement.clean
+
+
+STOPPED = (Ending.STOPPED, Proof.EVENT, True)
+
+
+async def stop_at(world: World, ready: Callable[[], object], turn: Turn) -> None:
+    async with turn:
+        await until(ready)
+        turn.stop()
+        await trio.sleep_forever()
+
+
+async def test_a_turn_is_answered_and_the_next_continues(tmp_path: Path) -> None:
+    async with open_world(tmp_path) as world:
+        first = await world.answers("a")
+        assert ended(first)[0] is Ending.FINISHED
+        assert first.settlement is not None
+        assert first.settlement.usage is not None
+        assert first.settlement.usage.output_tokens
+        await world.answers("a")
+        one, two = world.lab.exchanges
+        assert len(two.json()["messages"]) > len(one.json()["messages"])
+        # A background task would wake Claude for nobody.
+        bash = next(tool for tool in two.json()["tools"] if tool["name"] == "Bash")
+        assert "run_in_background" not in bash["input_schema"]["properties"]
+
+
+async def test_a_stop_in_the_middle_of_the_answer(tmp_path: Path) -> None:
+    async with open_world(tmp_path) as world:
+        token, prompt = prompt_for(Behaviour("park"))
+        async with world.rooms.turn("a", prompt) as turn:
+            await world.lab.parked(token)
+            turn.stop()
+            await trio.sleep_forever()
+        assert ended(turn) == STOPPED
+        await world.lab.gone(token)
+        await world.answers("a")
+
+
+class Deaf:
+    """An emit that nobody reads."""
+
+    def __call__(self, event: Event) -> None:
+        pass
+
+    async def ask(self, ask: Ask) -> object:
+        await trio.sleep_forever()
+
+
+@pytest.mark.parametrize("warm", [True, False])
+async def test_stops_around_the_start_are_never_lost(tmp_path: Path, warm: bool) -> None:
+    """C26, F7: at every moment from the writing of the message on, also of a first turn."""
+    async with open_world(tmp_path) as world:
+        session = None
+        for number in range(24 if warm else 4):
+            token, prompt = prompt_for(Behaviour("park"))
+            turn: Any = await world.claude.start(Request("a", "1", prompt, session))
+            await trio.sleep(number * 0.002 if warm else number * 0.03)
+            ends: list[End] = []
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(follow, turn, ends)
+                await turn.cancel(lambda: None)
+            assert ends[0].how.name == "CANCELLED"
+            assert world.lab.open_requests(token) == []
+            session = turn.session if warm else None
+            await world.claude.forget(turn.session) if not warm else None
+        await world.answers("b")
+
+
+async def follow(turn: Any, ends: list[End]) -> None:
+    ends.append(await turn.follow(Deaf()))
+
+
+async def test_a_stop_with_a_plain_interrupt_is_repeated_once(tmp_path: Path) -> None:
+    """An old Claude loses an interrupt that comes before the turn has begun."""
+    try:
+        found = find_program("claude-agent-acp").command[-1]
+    except MissingProgram as missing:
+        pytest.skip(str(missing))
+    modules = Path(found).parents[3]
+    (old,) = modules.glob("@anthropic-ai/claude-agent-sdk-linux-*/claude")
+    async with open_world(tmp_path, program=str(old)) as world:
+        session = None
+        for number in range(8):
+            token, prompt = prompt_for(Behaviour("park"))
+            turn: Any = await world.claude.start(Request("a", "1", prompt, session))
+            await trio.sleep(number * 0.003)
+            ends: list[End] = []
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(follow, turn, ends)
+                nursery.start_soon(interrupt, turn._peer.rpc, turn._begun, turn._over, print)
+            assert ends[0].how.name == "CANCELLED"
+            assert world.lab.open_requests(token) == []
+            session = turn.session
+        assert session is not None
+        assert session.lifecycle is False
+        await world.answers("a")
+
+
+@every_kind
+async def test_no_command_outlives_its_turns_stop(tmp_path: Path, kind: str) -> None:
+    async with open_world(tmp_path) as world:
+        token, prompt, ready = world.tool(KINDS[kind], "park")
+        turn = world.rooms.turn("a", prompt)
+        await stop_at(world, lambda: ready.exists() and world.lab.processes(token), turn)
+        try:
+            assert ended(turn) == STOPPED
+            assert world.commands() == []
+        finally:
+            for process in world.lab.processes(token):
+                process.kill()
+        await world.answers("a")
+
+
+async def test_a_second_rooms_turn_and_command_go_on(tmp_path: Path) -> None:
+    async with open_world(tmp_path) as world, trio.open_nursery() as nursery:
+        other_token, other_prompt, other_ready = world.tool(KINDS["loop"])
+        nursery.start_soon(world.ask, "b", other_prompt)
+        await until(other_ready.exists)
+        token, prompt, ready = world.tool(KINDS["setsid"])
+        turn = world.rooms.turn("a", prompt)
+        await stop_at(world, ready.exists, turn)
+        assert ended(turn) == STOPPED
+        assert world.lab.processes(token) == []
+        await until(lambda: world.lab.processes(other_token))
+        assert world.rooms.statistics().live == 1
+        world.rooms.stop("b")
+
+
+async def test_a_command_of_an_earlier_turn_goes_on(tmp_path: Path) -> None:
+    """What a finished turn left in the background is the user's: only the stopped turn is swept."""
+    async with open_world(tmp_path) as world:
+        kept, prompt, ready = world.tool(KINDS["left behind"])
+        try:
+            _, first = await world.ask("a", prompt)
+            assert first.ending is Ending.FINISHED
+            await until(ready.exists)
+            token, prompt, ready = world.tool(KINDS["nohup"])
+            turn = world.rooms.turn("a", prompt)
+            await stop_at(world, ready.exists, turn)
+            assert ended(turn) == STOPPED
+            assert world.lab.processes(token) == []
+            await until(lambda: world.lab.processes(kept))
+        finally:
+            while left := world.lab.processes(kept):
+                for process in left:
+                    process.kill()
+                await trio.sleep(0.02)
+
+
+async def test_a_background_task_is_stopped_and_wakes_nobody(tmp_path: Path) -> None:
+    async with open_world(tmp_path, background=True) as world:
+        token, prompt = prompt_for(Behaviour("park"))
+        behind = f"export TURNSTOP_LAB_TURN={token}; sleep 300 & wait"
+        async with world.rooms.turn("a", prompt) as turn:
+            await world.lab.parked(token)
+            given = {"command": behind, "description": "wait", "run_in_background": True}
+            world.lab.order(token, "call", "Bash", given)
+            await world.lab.tool_running(token)
+            await until(lambda: len(world.lab.requests(token)) == 2)
+            turn.stop()
+            await trio.sleep_forever()
+        assert ended(turn) == STOPPED
+        assert world.commands() == []
+        count = len(world.lab.exchanges)
+        await trio.sleep(0.5)
+        assert len(world.lab.exchanges) == count
+        await world.answers("a")
+
+
+async def test_a_stop_that_races_the_end_tells_the_truth(tmp_path: Path) -> None:
+    async with open_world(tmp_path) as world:
+        endings = set()
+        for number in range(16):
+            token, prompt = prompt_for(Behaviour("park"))
+            async with world.rooms.turn("a", prompt) as turn:
+                await world.lab.parked(token)
+                world.lab.release(token)
+                await trio.sleep(number * 0.001)
+                turn.stop()
+                await trio.sleep_forever()
+            ending, proof, clean = ended(turn)
+            assert (proof, clean) == (Proof.EVENT, True)
+            endings.add(ending)
+            assert world.lab.open_requests(token) == []
+        assert endings <= {Ending.STOPPED, Ending.FINISHED}
+        await world.answers("a")
+
+
+async def test_a_killed_claude_loses_its_turn_and_comes_back(tmp_path: Path) -> None:
+    async with open_world(tmp_path) as world:
+        await world.answers("a")
+        token, prompt, ready = world.tool(KINDS["plain"])
+        turn = world.rooms.turn("a", prompt)
+        with pytest.raises(BackendLost, match="signal 9") as caught:
+            await kill_claude_in(world, turn, ready)
+        assert caught.value.gone
+        assert turn.ending is Ending.FAILED
+        for process in world.lab.processes(token):
+            process.kill()
+        await world.answers("a")
+        assert len(world.lab.exchanges[-1].json()["messages"]) > 4
+
+
+async def kill_claude_in(world: World, turn: Turn, ready: Path) -> None:
+    async with turn:
+        await until(ready.exists)
+        for pid in world.claude_pids():
+            os.kill(pid, signal.SIGKILL)
+        await trio.sleep_forever()
+
+
+async def test_one_that_is_lost_before_it_wrote_anything_down_begins_anew(tmp_path: Path) -> None:
+    async with open_world(tmp_path) as world:
+        for room in ("a", "b"):
+            turn = world.rooms.turn(room, prompt_for(Behaviour("park"))[1])
+            with pytest.raises(BackendLost):
+                async with turn:
+                    await until(world.claude_pids)
+                    await trio.sleep(0.45 if room == "b" else 0)
+                    for pid in world.claude_pids():
+                        os.kill(pid, signal.SIGKILL)
+                    await trio.sleep_forever()
+            await world.answers(room)
+            await world.rooms.retire(room)
+
+
+async def test_a_claude_that_hangs_is_killed_and_its_session_resumed(tmp_path: Path) -> None:
+    """F6, C14: SIGTERM, then SIGKILL of the group, and its tool as well, within the budget."""
+    async with open_world(tmp_path, StopBudget(0.5, 3.0)) as world:
+        await world.answers("a")
+        token, prompt, ready = world.tool(KINDS["setsid"], "park")
+        async with world.rooms.turn("a", prompt) as turn:
+            await until(ready.exists)
+            (pid,) = world.claude_pids()
+            os.kill(pid, signal.SIGSTOP)
+            turn.stop()
+            await trio.sleep_forever()
+        settlement = turn.settlement
+        assert settlement is not None
+        assert (settlement.ending, settlement.proof) == (Ending.KILLED, Proof.PROCESS)
+        assert settlement.clean
+        assert settlement.asked_at is not None
+        assert settlement.settled_at - settlement.asked_at < 6.0
+        assert world.lab.processes(token) == []
+        assert world.commands() == []
+        await world.answers("a")
+        assert len(world.lab.exchanges[-1].json()["messages"]) > 4
+
+
+async def test_a_kill_ends_the_tools_with_sigterm(tmp_path: Path) -> None:
+    async with open_world(tmp_path) as world:
+        token, prompt, ready = world.tool(KINDS["plain"], "park")
+        turn: Any = await world.claude.start(Request("a", "1", prompt))
+        await until(lambda: ready.exists() and world.lab.processes(token))
+        await turn.kill()
+        assert turn._peer.process.returncode == 143
+        assert world.lab.processes(token) == []
+        with pytest.raises(BackendLost):
+            await turn.follow(Deaf())
+
+
+async def test_a_cancellation_around_everything_still_stops_for_real(tmp_path: Path) -> None:
+    turn: Turn | None = None
+    with trio.CancelScope() as app:
+        async with open_world(tmp_path) as world:
+            _, prompt, ready = world.tool(KINDS["loop"])
+            turn = world.rooms.turn("a", prompt)
+            async with turn:
+                await until(ready.exists)
+                app.cancel()
+                await trio.sleep_forever()
+    assert turn is not None
+    assert ended(turn) == STOPPED
+    assert world.commands() == world.claude_pids() == []
+
+
+@pytest.mark.parametrize("background", [False, True])
+async def test_a_sub_agent_ends_with_the_turn_that_set_it_to_work(
+    tmp_path: Path, background: bool
+) -> None:
+    async with open_world(tmp_path, background=background) as world:
+        token, prompt = prompt_for(Behaviour("park"))
+        agent, work = prompt_for(Behaviour("park"))
+        async with world.rooms.turn("a", prompt) as turn:
+            await world.lab.parked(token)
+            given = {"description": "look", "prompt": work, "subagent_type": "general-purpose"}
+            world.lab.order(token, "call", "Task", given)
+            await world.lab.parked(agent)
+            turn.stop()
+            await trio.sleep_forever()
+        assert ended(turn) == STOPPED
+        assert world.lab.open_requests(agent) == world.lab.open_requests(token) == []
+        await world.answers("a")
+
+
+@pytest.mark.parametrize(
+    ("reply", "state"), [("allow", "completed"), ("deny", "failed"), ("not that", "failed")]
+)
+async def test_a_permission_is_asked_for(tmp_path: Path, reply: str, state: str) -> None:
+    async with open_world(tmp_path, permission_mode="default") as world:
+        made = tmp_path / "made"
+        _, prompt, _ = world.tool(f"touch {shlex.quote(str(made))}")
+        calls = []
+        async with world.rooms.turn("a", prompt) as turn:
+            async for event in turn:
+                if isinstance(event, Ask):
+                    assert event.choices == ("allow", "deny")
+                    assert "touch" in event.text
+                    turn.answer(event, reply)
+                elif isinstance(event, ToolCall):
+                    calls.append(event)
+        assert turn.ending is Ending.FINISHED
+        assert calls[-1].state == state
+        assert made.exists() == (reply == "allow")
+        if reply == "not that":
+            assert calls[-1].detail == "not that"
+        assert world.lab.faults == []
+
+
+async def test_a_stop_takes_an_open_permission_back(tmp_path: Path) -> None:
+    async with open_world(tmp_path, permission_mode="default") as world:
+        made = tmp_path / "made"
+        token, prompt, _ = world.tool(f"touch {shlex.quote(str(made))}")
+        async with world.rooms.turn("a", prompt) as turn:
+            async for event in turn:
+                if isinstance(event, Ask):
+                    turn.stop()
+        assert ended(turn) == STOPPED
+        assert not made.exists()
+        assert world.lab.open_requests(token) == []
+        await world.answers("a")
+
+
+async def test_a_login_that_is_demanded_is_the_turns_failure(tmp_path: Path) -> None:
+    async with open_world(tmp_path, env={"ANTHROPIC_API_KEY": None}) as world:
+        with pytest.raises(BackendError, match="Not logged in"):
+            await world.ask("a", "hi")
+        assert world.lab.exchanges == []
+
+
+async def test_a_retired_rooms_process_is_gone(tmp_path: Path) -> None:
+    async with open_world(tmp_path) as world:
+        await world.answers("a")
+        await world.answers("b")
+        assert len(world.claude_pids()) == 2
+        await world.rooms.retire("a")
+        assert len(world.claude_pids()) == 1
