@@ -65,6 +65,8 @@ def run_of(folder: Path, text: str) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
+            process.wait()
+            runs.sweep()
 
 
 async def begun(folder: Path, process: subprocess.Popen[str]) -> str:
@@ -81,24 +83,22 @@ async def begun(folder: Path, process: subprocess.Popen[str]) -> str:
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 async def test_the_next_run_ends_what_a_killed_one_left(tmp_path: Path) -> None:
     killed, living, after = tmp_path / "killed", tmp_path / "living", tmp_path / "after"
-    with run_of(living, STARTS + KILLED) as lives:
-        theirs = await begun(living, lives)
-        with run_of(killed, STARTS + KILLED) as dies:
-            mark = await begun(killed, dies)
-            os.kill(dies.pid, signal.SIGKILL)
-            dies.wait()
-        left = runs.find_run(mark)
+    with (
+        run_of(living, STARTS + KILLED) as lives,
+        run_of(killed, STARTS + KILLED) as dies,
+    ):
+        theirs, mark = await begun(living, lives), await begun(killed, dies)
+        os.kill(dies.pid, signal.SIGKILL)
+        dies.wait()
+        left, others = runs.find_run(mark), runs.find_run(theirs)
         assert any("codex-acp" in str(process) for process in left)
         # It heeds no SIGTERM, and carries no mark.
         assert any(str(process).endswith("/bin/sleep 297") for process in left)
-        others = runs.find_run(theirs)
-        assert others != []
         with run_of(after, PASSES) as next_one:
             assert next_one.wait(60) == 0, next_one.stdout.read()
-        assert runs.find_run(mark) == []
-        assert [process for process in left if runs.look(process.pid) is not None] == []
-        assert {*runs.find_run(theirs)} == {*others}
-    runs.sweep()
+            assert runs.find_run(mark) == []
+            assert [process for process in left if runs.look(process.pid) is not None] == []
+            assert {*runs.find_run(theirs)} == {*others} != set()
     assert runs.find_run(theirs) == []
 
 
