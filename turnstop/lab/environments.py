@@ -95,7 +95,11 @@ def _codex_acp(url: str, home: Path) -> dict[str, str]:
 
 
 def _zed_codex_acp(url: str, home: Path) -> dict[str, str]:
-    return _write_codex(url, home, approvals="untrusted", key='env_key = "LAB_KEY"\n')
+    # Now and then its sandbox finds no bubblewrap, and the command does not run.
+    sandbox = "danger-full-access"
+    return _write_codex(
+        url, home, approvals="untrusted", sandbox=sandbox, key='env_key = "LAB_KEY"\n'
+    )
 
 
 def _write_codex(
