@@ -272,6 +272,7 @@ def test_a_session_that_does_not_answer_any_more_is_lost(monkeypatch: pytest.Mon
         ("matplotlib", ("--plot", "x.png"), "matplotlib"),
         ("uvicorn", ("a2a",), "turnstop[bench]"),
         ("h11", ("codex",), "turnstop[lab]"),
+        ("httpx2", ("opencode",), "turnstop[bench]"),
     ],
 )
 def test_what_is_missing_is_one_line_with_the_command(

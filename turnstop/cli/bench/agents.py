@@ -136,6 +136,7 @@ DRIVEN: tuple[Driven, ...] = (
         command=_server,
         open_backend=_opencode,
         open_raw=_raw_opencode,
+        needs="httpx2",
     ),
     _agent("copilot", "copilot", "copilot"),
     _agent("codex", "codex-acp", "codex", mode="read-only"),

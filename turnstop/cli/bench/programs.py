@@ -42,6 +42,7 @@ class Driven:
         command: how it is begun.
         rooms: at most so many are open at a time where each is a process; None: one serves all.
         band: what the asyncio peer calls it; empty: it is not measured there.
+        needs: a module that its adapter needs.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Driven:
     moments: tuple[Moment, ...] = _HERE
     rooms: int | None = None
     band: str = ""
+    needs: str = ""
 
 
 class ProgramBench:
@@ -79,6 +81,10 @@ class ProgramBench:
     def _find(self) -> Program:
         if importlib.util.find_spec("h11") is None:
             raise Missing("the lab needs h11: python -m pip install 'turnstop[lab]'")
+        needs = self._driven.needs
+        if needs and importlib.util.find_spec(needs) is None:
+            what = f"{self.name} needs {needs}"
+            raise Missing(f"{what}: python -m pip install 'turnstop[bench]'")
         from ...lab import MissingProgram, find_program
 
         try:

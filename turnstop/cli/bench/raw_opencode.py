@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-import httpx
+import httpx2
 import trio
 
 from ..._ending import Ending
@@ -33,7 +33,7 @@ _HERE = ("--hostname", "127.0.0.1", "--port", "0")
 
 
 class _Opencode:
-    def __init__(self, http: httpx.AsyncClient, nursery: trio.Nursery) -> None:
+    def __init__(self, http: httpx2.AsyncClient, nursery: trio.Nursery) -> None:
         self._http = http
         self._nursery = nursery
         self._changed = trio.lowlevel.ParkingLot()
@@ -68,7 +68,7 @@ class _Opencode:
     async def _allow(self, number: str) -> None:
         await self._post(f"/permission/{number}/reply", {"reply": "once"})
 
-    async def _post(self, path: str, body: Mapping[str, Any] | None = None) -> httpx.Response:
+    async def _post(self, path: str, body: Mapping[str, Any] | None = None) -> httpx2.Response:
         response = await self._http.post(path, json=body)
         if response.is_error:
             raise Refused(response.text)
@@ -123,7 +123,7 @@ async def open_raw_opencode(
         url = await _address(child)
         params = {"directory": cwd}
         async with (
-            httpx.AsyncClient(base_url=url, params=params, timeout=60, trust_env=False) as http,
+            httpx2.AsyncClient(base_url=url, params=params, timeout=60, trust_env=False) as http,
             open_service() as service,
             open_private_nursery() as nursery,
         ):
