@@ -102,7 +102,7 @@ _ALL = (
         registry="PyPI",
         packages=("claude-agent-sdk==0.2.189",),
         command=("claude_agent_sdk/_bundled/claude",),
-        download=178,
+        download=170,
         size=385,
     ),
     Pin(
@@ -111,7 +111,7 @@ _ALL = (
         registry="PyPI",
         packages=("openai-codex-cli-bin==0.163.0",),
         command=("codex_cli_bin/bin/codex",),
-        download=142,
+        download=136,
         size=360,
     ),
     Pin(
