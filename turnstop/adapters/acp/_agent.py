@@ -110,13 +110,13 @@ class Agent:
         """Whether it knows `session/close`."""
         return self._can("close")
 
-    def how_to_take_up(self) -> str | None:
-        """The method that takes up a session, without its past where it can; or None."""
+    def ways_to_take_up(self) -> tuple[str, ...]:
+        """The methods that take up a session; the one that tells nothing of its past first."""
         if not self.profile.resumes:
-            return None
-        if self._can("resume"):
-            return "session/resume"
-        return "session/load" if self._capabilities.get("loadSession") is True else None
+            return ()
+        resume = ("session/resume",) if self._can("resume") else ()
+        load = ("session/load",) if self._capabilities.get("loadSession") is True else ()
+        return (*resume, *load)
 
     def how_to_log_in(self, message: str) -> str:
         """What is wrong where it wants a login, and what to do."""

@@ -101,16 +101,16 @@ async def take_up(
 async def _is_taken_up(agent: Agent, session: AcpSession, settings: Settings) -> bool:
     if session.agent is agent:
         return True
-    how = agent.how_to_take_up()
-    if how is None:
-        return False
     params = {"sessionId": str(session), **settings.to_params()}
-    try:
-        answer = await agent.rpc.call_within(_PATIENCE, how, params)
-    except RpcError:
-        return False
-    await _set_mode(agent, str(session), settings, answer)
-    return True
+    # Some offer a way that they do not have, or that fails where another one does not.
+    for way in agent.ways_to_take_up():
+        try:
+            answer = await agent.rpc.call_within(_PATIENCE, way, params)
+        except RpcError:
+            continue
+        await _set_mode(agent, str(session), settings, answer)
+        return True
+    return False
 
 
 async def _begin(agent: Agent, settings: Settings) -> str:

@@ -23,7 +23,8 @@ class Quirks:
         loses_early: whether a cancel that comes before that sign is lost, and each later one too.
         stays: whether a cancelled prompt is answered, and the work goes on until its process ends.
         waits: whether a cancelled prompt is answered only when its questions are.
-        error: what a cancelled prompt is answered, in the place of a stop reason.
+        error: what a prompt is answered that is cancelled before anything was said.
+        resumes: whether it knows `session/resume`, which it may offer all the same.
         empty: whether a prompt that is cancelled before anything was said is answered as if it
             had completed.
         names_messages: whether each piece of an answer names its message; an empty one begins it.
@@ -39,6 +40,7 @@ class Quirks:
     stays: bool = False
     waits: bool = False
     error: dict[str, Any] | None = None
+    resumes: bool = True
     empty: bool = False
     names_messages: bool = False
     ahead: float = 0.0
@@ -52,16 +54,18 @@ QUIRKS = {
     "generic": Quirks(names_messages=True),
     "copilot": Quirks("Copilot", "1.0.102", _CLOSES, sign_after=0.008, loses_early=True),
     "codex": Quirks("codex-acp", "0.16.0", stays=True),
+    "codex-2": Quirks("@agentclientprotocol/codex-acp", "2.6.0"),
     "claude": Quirks(
         "@agentclientprotocol/claude-agent-acp", "0.49.0", names_messages=True, ahead=0.05
     ),
-    "opencode": Quirks("OpenCode", "1.18.33", empty=True),
+    "opencode": Quirks("OpenCode", "1.18.33", names_messages=True, empty=True),
     "gemini": Quirks("gemini-cli", "0.61.0", _LOADS, waits=True),
     "qwen": Quirks(
         "qwen-code",
         "0.15.10",
         _RESUMES,
         waits=True,
+        resumes=False,
         error={
             "code": -32603,
             "message": "Internal error",
@@ -71,4 +75,5 @@ QUIRKS = {
     "omp": Quirks("oh-my-pi", "18.2.3", names_messages=True),
     "cursor": Quirks("", "", _LOADS),
 }
-"""By the profile's name, as they were measured; Cursor's is the protocol and nothing else."""
+"""By the profile's name, as they were measured: codex's is the version that needs a remedy, and
+`codex-2` the one that does not; Cursor's is the protocol and nothing else."""

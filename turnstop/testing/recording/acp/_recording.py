@@ -198,6 +198,8 @@ class RecordingAcp:
 
     def finish(self, work: Work) -> None:
         """Complete it."""
+        if self.quirks.ahead and work.runs:
+            self._tell_cost(work)
         self._answer(self._of(work), {"result": {"stopReason": "end_turn"}})
 
     def fail(self, work: Work) -> None:
@@ -227,7 +229,7 @@ class RecordingAcp:
     def _cancel(self, prompt: _Prompt) -> None:
         quirks = self.quirks
         answer: Frame = {"result": {"stopReason": "cancelled"}}
-        if quirks.error is not None:
+        if quirks.error is not None and not prompt.said:
             answer = {"error": quirks.error}
         elif quirks.empty and not prompt.said:
             answer = {"result": {"stopReason": "end_turn"}}
@@ -243,9 +245,12 @@ class RecordingAcp:
         if prompt.work.runs:
             self._chunk(prompt, "late")
             self._close(prompt.work)
-            cost = {"amount": 0.1, "currency": "USD"}
-            session = str(prompt.work.session)
-            prompt.process.update(session, "usage_update", used=1, size=1000, cost=cost)
+            self._tell_cost(prompt.work)
+
+    def _tell_cost(self, work: Work) -> None:
+        cost = {"amount": 0.1, "currency": "USD"}
+        told = {"used": 1, "size": 1000, "cost": cost}
+        self._of(work).process.update(str(work.session), "usage_update", **told)
 
     # What it answers.
 
@@ -271,6 +276,8 @@ class RecordingAcp:
         return {"result": {"sessionId": session}}
 
     async def _load(self, process: AgentProcess, frame: Frame) -> Answer:
+        if frame["method"] == "session/resume" and not self.quirks.resumes:
+            return refusal("Method not found", -32601)
         if self.slow:
             await trio.sleep(self.slow)
         session = frame["params"]["sessionId"]
