@@ -29,6 +29,7 @@ OpenCodeContent: TypeAlias = str | Sequence[Mapping[str, Any]]
 _LEAVES_WITHIN = 0.05
 _LOOK_EVERY = 0.25
 _DOUBTS_FOR = 0.03
+_DOUBTS = 16
 _LOOKS = 5
 
 
@@ -59,6 +60,7 @@ class OpenCodeTurn:
         self._processes = Processes(server.mark, began, session.calls, look)
         self._asked: dict[str, Asked] = {}
         self._abort: Abort | None = None
+        self._doubts = 0
 
     def __repr__(self) -> str:
         return f"<OpenCodeTurn {self._message} of session {self._known}>"
@@ -70,7 +72,8 @@ class OpenCodeTurn:
                 while not self._progress.is_over():
                     heard = await self._next()
                     if heard is None:
-                        await self._look(serving, emit)
+                        if self._may_look():
+                            await self._look(serving, emit)
                     elif isinstance(heard, Gap):
                         self._agents.unsure = True
                         await self._look(serving, emit)
@@ -86,6 +89,12 @@ class OpenCodeTurn:
         if self._progress.doubtful:
             return await self._listener.receive_within(_DOUBTS_FOR)
         return await self._listener.receive()
+
+    def _may_look(self) -> bool:
+        """Whether to ask the server now: while it aborts, it says more as soon as it has done so."""
+        self._doubts += 1
+        aborting = self._abort is not None and not self._abort.over.is_set()
+        return not aborting or self._doubts % _DOUBTS == 0
 
     def _keep(self) -> None:
         """Keep what the room's next turn needs to know of the session."""
@@ -165,8 +174,10 @@ class OpenCodeTurn:
                 # The status first: what ends after it was read is told by the stream.
                 busy = await self._server.is_busy(self._known)
                 messages = await wire.get(f"/session/{self._known}/message")
-                waiting = [(PERMISSION, one) for one in await wire.get("/permission")]
-                waiting += [(QUESTION, one) for one in await wire.get("/question")]
+                waiting: list[tuple[str, Any]] = []
+                for kind in () if self._progress.told else (PERMISSION, QUESTION):
+                    listed = await wire.get(f"/{kind.partition('.')[0]}")
+                    waiting += [(kind, one) for one in listed]
             except NotThere:
                 return [], [], False
             except BackendError:
