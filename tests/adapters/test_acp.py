@@ -328,10 +328,19 @@ async def test_news_of_the_session_are_no_sign_of_work(autojump_clock: MockClock
         assert turn.settlement.ending is Ending.STOPPED
 
 
-async def test_a_turn_of_claude_is_over_when_its_cost_is_told(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("says", [True, False])
+async def test_a_turn_of_claude_is_over_when_its_cost_is_told_or_what_waits_for_it_is_answered(
+    says: bool, autojump_clock: MockClock
+) -> None:
     acp = agent("claude")
     async with rooms_of(acp, "claude") as rooms:
-        turn = await stopped(acp, rooms)
+        async with rooms.turn("kitchen", "first") as turn:
+            work = await asked(acp)
+            if says:
+                acp.say(work, "something")
+            await wait_all_tasks_blocked()
+            turn.stop()
+        assert len(acp.told("session/set_mode")) == (0 if says else 2)
         settlement = turn.settlement
         assert settlement is not None
         assert (settlement.ending, settlement.proof) == (Ending.STOPPED, Proof.EVENT)
@@ -344,7 +353,10 @@ async def test_a_claude_that_never_tells_its_cost_is_ended_by_force(
 ) -> None:
     acp = RecordingAcp(attrs.evolve(QUIRKS["claude"], ahead=60.0))
     async with rooms_of(acp, "claude") as rooms:
-        turn = await stopped(acp, rooms)
+        async with rooms.turn("kitchen", "first") as turn:
+            acp.say(await asked(acp), "something")
+            await wait_all_tasks_blocked()
+            turn.stop()
         settlement = turn.settlement
         assert settlement is not None
         assert (settlement.ending, settlement.proof) == (Ending.KILLED, Proof.PROCESS)

@@ -22,13 +22,6 @@ _PIECES: Mapping[str, type[Text] | type[Thought]] = {
 }
 _TOOLS = ("tool_call", "tool_call_update")
 _OVER = ("completed", "failed")
-# Told of the session, whether it has a turn or not.
-_OF_THE_SESSION = (
-    "available_commands_update",
-    "config_option_update",
-    "current_mode_update",
-    "session_info_update",
-)
 
 
 @final
@@ -103,20 +96,6 @@ class Translator:
         state = _STATES.get(str(update.get("status")), state)
         (self._open.discard if state in _OVER else self._open.add)(number)
         return ToolCall(number, name, state, _detail(update), raw=raw)
-
-
-def shows_work(incoming: Incoming) -> bool:
-    """Whether it shows that the agent works on a prompt."""
-    update = incoming.params.get("update")
-    kind = update.get("sessionUpdate") if isinstance(update, dict) else None
-    return incoming.wants_reply or (kind is not None and kind not in _OF_THE_SESSION)
-
-
-def tells_cost(incoming: Incoming) -> bool:
-    """Whether it tells what a turn has cost: Claude's agent does so when its turn is over."""
-    update = incoming.params.get("update")
-    kind = update.get("sessionUpdate") if isinstance(update, dict) else None
-    return isinstance(update, dict) and kind == "usage_update" and update.get("cost") is not None
 
 
 def to_usage(answer: Mapping[str, Any]) -> Usage | None:

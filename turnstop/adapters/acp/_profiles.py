@@ -9,7 +9,8 @@ A profile says what an agent's process needs, and what the agent gets wrong: a r
   The process is ended before the turn is said to be over; one that all rooms share is not, and
   nothing shows that the turn is over.
 - `answers_ahead`: a cancel is answered before the work is over, and what the turn has cost is told
-  when it is. The turn is over only then.
+  when it is. The turn is over only then; in a session that has counted nothing yet, and tells no
+  cost, it is when two requests that wait for the cancel have been answered.
 - `empty_completion`: a cancel is answered as if the turn had completed, though nothing was done.
   Such an answer shows that the turn is over, and not that it was completed.
 - `broken_history`: a tool call that was open at a stop stays in the history without its result.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Self, final
 
 import attrs
@@ -11,6 +12,7 @@ from ..._errors import BackendMisbehaved, BackendRefused
 from ...transports.jsonrpc import RpcError
 from ...transports.restart import Restarting
 from ._agent import Agent
+from ._signs import mode_in
 
 __all__ = ["AcpSession", "Settings", "take_up"]
 
@@ -26,6 +28,8 @@ class AcpSession(str):
         process: brings back the process that holds it; None where there is none yet.
         agent: the process that has it in memory, or had.
         named: the messages and tool calls that its last turn has named.
+        mode: its mode; None where it is not known.
+        counts: whether the agent has told, since it has the session in memory, what it has used.
         replaces: the session that could not be gone on with; it stands in for that.
         is_left: whether the room is to go on with another.
     """
@@ -33,6 +37,8 @@ class AcpSession(str):
     process: Restarting[Agent] | None
     agent: Agent | None
     named: frozenset[str]
+    mode: str | None
+    counts: bool
     replaces: str | None
     is_left: bool
 
@@ -43,6 +49,8 @@ class AcpSession(str):
         agent: Agent | None = None,
         *,
         named: frozenset[str] = frozenset(),
+        mode: str | None = None,
+        counts: bool = False,
         replaces: str | None = None,
         is_left: bool = False,
     ) -> Self:
@@ -51,6 +59,8 @@ class AcpSession(str):
         session.process = process
         session.agent = agent
         session.named = named
+        session.mode = mode
+        session.counts = counts
         session.replaces = replaces
         session.is_left = is_left
         return session
@@ -87,33 +97,30 @@ async def take_up(
 
     **Cancellation:** a session that the agent has begun stays with it.
     """
-    if session is None:
-        return AcpSession(await _begin(agent, settings), process, agent)
-    if not isinstance(session, AcpSession):
-        session = AcpSession(str(session))
-    if session.is_left or not await _is_taken_up(agent, session, settings):
-        # The application is told, and the room goes on.
-        number = await _begin(agent, settings)
-        return AcpSession(number, process, agent, replaces=str(session))
-    return AcpSession(session, process, agent, named=session.named)
+    if isinstance(session, AcpSession) and session.agent is agent and not session.is_left:
+        return session
+    if session is not None and not (isinstance(session, AcpSession) and session.is_left):
+        for way in agent.ways_to_take_up():
+            with suppress(RpcError):  # some offer a way that they do not have
+                return await _load(agent, process, session, settings, way)
+    replaced = None if session is None else str(session)
+    return await _begin(agent, process, settings, replaced)
 
 
-async def _is_taken_up(agent: Agent, session: AcpSession, settings: Settings) -> bool:
-    if session.agent is agent:
-        return True
-    params = {"sessionId": str(session), **settings.to_params()}
-    # Some offer a way that they do not have, or that fails where another one does not.
-    for way in agent.ways_to_take_up():
-        try:
-            answer = await agent.rpc.call_within(_PATIENCE, way, params)
-        except RpcError:
-            continue
-        await _set_mode(agent, str(session), settings, answer)
-        return True
-    return False
+async def _load(
+    agent: Agent, process: Restarting[Agent], session: object, settings: Settings, way: str
+) -> AcpSession:
+    number = str(session)
+    params = {"sessionId": number, **settings.to_params()}
+    answer = await agent.rpc.call_within(_PATIENCE, way, params)
+    named = session.named if isinstance(session, AcpSession) else frozenset[str]()
+    mode = await _set_mode(agent, number, settings, answer)
+    return AcpSession(number, process, agent, named=named, mode=mode)
 
 
-async def _begin(agent: Agent, settings: Settings) -> str:
+async def _begin(
+    agent: Agent, process: Restarting[Agent], settings: Settings, replaced: str | None
+) -> AcpSession:
     try:
         answer = await agent.rpc.call_within(_PATIENCE, "session/new", settings.to_params())
     except RpcError as error:
@@ -123,13 +130,14 @@ async def _begin(agent: Agent, settings: Settings) -> str:
     number = answer.get("sessionId") if isinstance(answer, dict) else None
     if not isinstance(number, str) or not number:
         raise BackendMisbehaved(f"{agent.name} began a session and did not tell its id")
-    await _set_mode(agent, number, settings, answer)
-    return number
+    mode = await _set_mode(agent, number, settings, answer)
+    return AcpSession(number, process, agent, replaces=replaced, mode=mode)
 
 
-async def _set_mode(agent: Agent, number: str, settings: Settings, answer: object) -> None:
+async def _set_mode(agent: Agent, number: str, settings: Settings, answer: object) -> str | None:
+    """Set the mode that is wanted; the mode that the session has then."""
     if settings.mode is None:
-        return
+        return mode_in(answer)
     params = {"sessionId": number, "modeId": settings.mode}
     try:
         await agent.rpc.call_within(_PATIENCE, "session/set_mode", params)
@@ -137,6 +145,7 @@ async def _set_mode(agent: Agent, number: str, settings: Settings, answer: objec
         raise BackendRefused(
             f"{agent.name} does not take the mode {settings.mode!r}: {error}{_modes(answer)}"
         ) from error
+    return settings.mode
 
 
 def _modes(answer: object) -> str:

@@ -10,6 +10,7 @@ written behind the prompt: agents lose one that comes before.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias, final
 
 import trio
@@ -26,8 +27,9 @@ from ...transports.reading import Reader, Reading
 from ...transports.serving import Serving, open_serving
 from ._agent import Agent
 from ._asks import cancelled, decline, to_answer, to_ask
-from ._events import Translator, shows_work, tells_cost, to_usage
+from ._events import Translator, to_usage
 from ._session import AcpSession
+from ._signs import Signs
 
 AcpContent: TypeAlias = str | Sequence[Mapping[str, Any]]
 """What a turn may be asked: a text, or the protocol's own list of content blocks."""
@@ -61,13 +63,13 @@ class AcpTurn:
         self._began = ticks_now()
         self._prompt = Reader[None]()
         self._listening = trio.CancelScope()
-        self._heard = trio.Event()
+        self._signs = Signs(counts=session.counts, mode=session.mode)
         self._told = trio.Event()
         self._answered = trio.Event()
         self._answer: object = None
         self._error: Exception | None = None
         self._asked = self._stopping = self._killed = False
-        self._had_open_tools = self._costed = False
+        self._had_open_tools = False
 
     def __repr__(self) -> str:
         return f"<AcpTurn of session {self.session} of {self._agent.name}>"
@@ -112,19 +114,31 @@ class AcpTurn:
         # What has come before the answer is still the turn's.
         for incoming in self._topic.take():
             self._hear(incoming, serving, emit)
-        while self._is_answered_ahead():
-            self._hear(await self._topic.receive(), serving, emit)
+        if self._is_answered_ahead():
+            if not self._signs.counts:
+                await self._wait_in_line()
+            while self._signs.counts and not self._signs.cost:
+                self._hear(await self._topic.receive(), serving, emit)
 
     def _is_answered_ahead(self) -> bool:
-        """Whether the agent has answered a cancel and goes on until it tells what it has cost."""
+        """Whether the agent has answered a cancel, and may go on."""
         faulty = self._stopping and "answers_ahead" in self._agent.remedies
         reason = self._answer.get("stopReason") if isinstance(self._answer, dict) else None
-        return faulty and reason == "cancelled" and not self._costed
+        return faulty and reason == "cancelled"
+
+    async def _wait_in_line(self) -> None:
+        """Ask for what changes nothing and waits for the cancel to be obeyed.
+
+        Claude's agent hands a change of the mode to Claude, behind the interrupt. A request to the
+        model may still begin behind the first one (4 of 24), and none did behind the second (48).
+        """
+        params = {"sessionId": str(self.session), "modeId": self._signs.mode}
+        for _ in range(0 if self._signs.mode is None else 2):
+            with suppress(RpcError):
+                await self._agent.rpc.call("session/set_mode", params)
 
     def _hear(self, incoming: Incoming, serving: Serving, emit: Emit) -> None:
-        if shows_work(incoming):
-            self._heard.set()
-        self._costed = self._costed or (self._stopping and tells_cost(incoming))
+        self._signs.note(incoming, stopping=self._stopping)
         if incoming.wants_reply:
             self._ask(incoming, serving, emit)
         elif (event := self._translator.translate(incoming)) is not None:
@@ -187,6 +201,8 @@ class AcpTurn:
             self.session.process,
             self._agent,
             named=frozenset(self._translator.named),
+            mode=self._signs.mode,
+            counts=self._signs.counts,
             is_left=broken and was_open,
         )
 
@@ -208,11 +224,11 @@ class AcpTurn:
         if not self._asked:
             return
         if self._agent.profile.hold:
-            await wait_at_most(self._heard, self._agent.profile.hold)
+            await wait_at_most(self._signs.working, self._agent.profile.hold)
         await self._agent.rpc.tell("session/cancel", {"sessionId": str(self.session)})
         self._told.set()
         sent()
-        if not self._heard.is_set() and "lost_early_cancel" in self._agent.remedies:
+        if not self._signs.working.is_set() and "lost_early_cancel" in self._agent.remedies:
             await self._see_obeyed()
 
     async def _see_obeyed(self) -> None:

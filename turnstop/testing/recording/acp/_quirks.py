@@ -29,7 +29,8 @@ class Quirks:
             had completed.
         names_messages: whether each piece of an answer names its message; an empty one begins it.
         ahead: for how long after the answer to a cancelled prompt the work goes on, in seconds; a
-            piece of an answer comes then, and what it has cost.
+            piece of an answer comes then, and what it has cost, where the process has counted the
+            session's tokens: it does with the first words. `session/set_mode` waits for it.
     """
 
     name: str = ""

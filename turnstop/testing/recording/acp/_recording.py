@@ -14,6 +14,7 @@ from ..._wire import WireFrame
 from ._quirks import QUIRKS, Quirks
 from ._server import AgentProcess, Answer, Frame, Handler, refusal
 
+_MODES = {"modes": {"currentModeId": "default", "availableModes": [{"id": "default"}]}}
 _OPTIONS = [
     {"optionId": "allow", "name": "Allow", "kind": "allow_once"},
     {"optionId": "always", "name": "Always allow", "kind": "allow_always"},
@@ -38,6 +39,7 @@ class _Prompt:
     said: bool = False
     open: set[int] = attrs.field(factory=set)
     cancelled: Frame | None = None
+    over: trio.Event = attrs.field(factory=trio.Event)
 
     @property
     def unanswered(self) -> bool:
@@ -167,8 +169,15 @@ class RecordingAcp:
         """Say a piece of its answer; when it is over, only what its name tells apart."""
         prompt = self._of(work)
         if work.runs or self.quirks.names_messages:
+            if self.quirks.ahead:
+                self._count_tokens(prompt)
             prompt.said = True
             self._chunk(prompt, text)
+
+    def _count_tokens(self, prompt: _Prompt) -> None:
+        session = str(prompt.work.session)
+        prompt.process.counted.add(session)
+        prompt.process.update(session, "usage_update", used=1, size=1000)
 
     def _chunk(self, prompt: _Prompt, text: str) -> None:
         name = f"message-of-{prompt.work.name}" if self.quirks.names_messages else None
@@ -191,6 +200,8 @@ class RecordingAcp:
             self._begin_tool(work, self._of(work))
 
     def _begin_tool(self, work: Work, prompt: _Prompt) -> Frame:
+        if self.quirks.ahead:
+            self._count_tokens(prompt)
         prompt.said = True
         call = {"toolCallId": self._name("call"), "title": "sleep 60", "status": "pending"}
         prompt.process.update(str(work.session), "tool_call", kind="execute", **call)
@@ -225,6 +236,7 @@ class RecordingAcp:
     def _close(self, work: Work) -> None:
         if work.runs:
             work.ended_at = trio.current_time()
+            self._of(work).over.set()
 
     def _cancel(self, prompt: _Prompt) -> None:
         quirks = self.quirks
@@ -243,14 +255,18 @@ class RecordingAcp:
     async def _go_on(self, prompt: _Prompt) -> None:
         await trio.sleep(self.quirks.ahead)
         if prompt.work.runs:
-            self._chunk(prompt, "late")
+            if prompt.said:
+                self._chunk(prompt, "late")
             self._close(prompt.work)
             self._tell_cost(prompt.work)
 
     def _tell_cost(self, work: Work) -> None:
+        process = self._of(work).process
+        if work.session not in process.counted:
+            return
         cost = {"amount": 0.1, "currency": "USD"}
         told = {"used": 1, "size": 1000, "cost": cost}
-        self._of(work).process.update(str(work.session), "usage_update", **told)
+        process.update(str(work.session), "usage_update", **told)
 
     # What it answers.
 
@@ -273,7 +289,7 @@ class RecordingAcp:
         session = self._name("session")
         process.sessions.add(session)
         self._on_disk.add(session)
-        return {"result": {"sessionId": session}}
+        return {"result": {"sessionId": session, **_MODES}}
 
     async def _load(self, process: AgentProcess, frame: Frame) -> Answer:
         if frame["method"] == "session/resume" and not self.quirks.resumes:
@@ -287,9 +303,13 @@ class RecordingAcp:
             for text in self.history:
                 process.chunk(session, text)
         process.sessions.add(session)
-        return {"result": {}}
+        return {"result": {**_MODES}}
 
     async def _set_mode(self, process: AgentProcess, frame: Frame) -> Answer:
+        session = frame["params"]["sessionId"]
+        for prompt in self._prompts:
+            if prompt.work.runs and prompt.work.session == session:
+                await prompt.over.wait()
         return {"result": {}}
 
     async def _close_session(self, process: AgentProcess, frame: Frame) -> Answer:

@@ -38,6 +38,7 @@ class AgentProcess:
         on_notification: given each notification.
         on_answer: given each answer to a request of its own.
         sessions: the sessions that it has in memory.
+        counted: those whose tokens it has counted.
         ended: whether it has ended.
     """
 
@@ -47,6 +48,7 @@ class AgentProcess:
     on_notification: Callable[[AgentProcess, Frame], object]
     on_answer: Callable[[AgentProcess, Frame], object]
     sessions: set[str] = attrs.field(factory=set, init=False)
+    counted: set[str] = attrs.field(factory=set, init=False)
     ended: bool = attrs.field(default=False, init=False)
     _stream: trio.StapledStream[Any, Any] | None = attrs.field(default=None, init=False)
     _outbox: trio.MemorySendChannel[bytes] | None = attrs.field(default=None, init=False)
