@@ -2,7 +2,7 @@
 
 The ```python blocks of a page, in order, are one program; it prints exactly its ```text blocks, in
 order, where the page has any. A page whose program needs more than the core says so in a comment,
-`<!-- needs: a2a, codex -->`, with names from `NEEDS`.
+`<!-- needs: a2a, codex -->`, with names from `NEEDS` or of the lab's programs.
 """
 
 from __future__ import annotations
