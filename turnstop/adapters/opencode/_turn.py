@@ -91,7 +91,7 @@ class OpenCodeTurn:
         return await self._listener.receive()
 
     def _may_look(self) -> bool:
-        """Whether to ask the server now: while it aborts, it says more as soon as it has done so."""
+        """Whether to ask the server now: while it aborts, it will say more by itself."""
         self._doubts += 1
         aborting = self._abort is not None and not self._abort.over.is_set()
         return not aborting or self._doubts % _DOUBTS == 0

@@ -187,7 +187,7 @@ class RecordingOpenCode(httpx2.AsyncBaseTransport):
         # Also what nobody has asked, or not any more, is answered by true.
         work, properties = self.asked.pop(number, (None, {}))
         if work is not None:
-            work.replies.append(body["reply"] if isinstance(body, dict) else body)
+            work.replies.append(body.get("reply", body) if isinstance(body, dict) else body)
             told = {"sessionID": properties["sessionID"], "requestID": number}
             self._say("permission.replied", told)
         return answer(True)

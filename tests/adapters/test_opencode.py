@@ -1,0 +1,613 @@
+"""The opencode adapter over a server in memory: what is sent when, and what ends a turn."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+import turnstop
+import turnstop.abc
+from turnstop import (
+    BackendError,
+    BackendLost,
+    BackendMisbehaved,
+    BackendRefused,
+    Ending,
+    StopBudget,
+    Turn,
+)
+from turnstop.events import Ask, Event, Text
+
+try:
+    import httpx2
+
+    from turnstop.adapters.opencode import open_opencode
+    from turnstop.testing.recording.opencode import URL, RecordingOpenCode
+    from turnstop.testing.recording.opencode._http import Request, answer
+    from turnstop.testing.recording.opencode._session import ABORTED, Session
+except ImportError as absent:
+    if os.environ.get("TURNSTOP_REAL") == "require":
+        raise
+    pytest.skip(str(absent), allow_module_level=True)
+
+BUDGET = StopBudget(cancel_within=2.0, kill_within=1.0)
+
+
+@attrs.define
+class World:
+    server: RecordingOpenCode
+    rooms: turnstop.Rooms[Any]
+    nursery: trio.Nursery
+    turns: list[Turn] = attrs.field(factory=list)
+    heard: dict[str, list[Event]] = attrs.field(factory=dict)
+    errors: dict[str, Exception] = attrs.field(factory=dict)
+
+    def begin(self, text: str, room: str = "kitchen") -> Turn:
+        turn = self.rooms.turn(room, text, turn_id=text)
+        self.heard[text] = []
+        self.nursery.start_soon(self._take, turn, text)
+        return turn
+
+    async def _take(self, turn: Turn, text: str) -> None:
+        try:
+            async with turn:
+                async for event in turn:
+                    self.heard[text].append(event)
+        except BackendError as error:
+            self.errors[text] = error
+
+    async def begun(self, text: str, room: str = "kitchen") -> Turn:
+        turn = self.begin(text, room)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        return turn
+
+    def said(self, text: str) -> str:
+        return "".join(one.delta for one in self.heard[text] if isinstance(one, Text))
+
+    def asks(self, text: str) -> list[Ask]:
+        return [one for one in self.heard[text] if isinstance(one, Ask)]
+
+    @property
+    def session(self) -> Session:
+        """The first one."""
+        return next(iter(self.server.sessions.values()))
+
+    def sent(self, *ends: str) -> list[str]:
+        """The requests whose path ends so, in order."""
+        return [call for call in self.server.calls if call.endswith(ends)]
+
+
+@asynccontextmanager
+async def open_world(budget: StopBudget = BUDGET, **options: Any) -> AsyncGenerator[World, None]:
+    async with trio.open_nursery() as nursery:
+        server = RecordingOpenCode(nursery)
+        async with open_opencode(URL, transport=server, **options) as backend:
+            async with turnstop.open_rooms(backend, budget=budget) as rooms:
+                yield World(server, rooms, nursery)
+        nursery.cancel_scope.cancel()
+
+
+async def quiet(seconds: float = 0.1) -> None:
+    await trio.sleep(seconds)
+
+
+def ending(turn: Turn) -> Ending:
+    assert turn.settlement is not None
+    return turn.settlement.ending
+
+
+async def test_f13_a_parked_ask_is_refused_before_the_one_abort(autojump_clock: object) -> None:
+    async with open_world() as world:
+        turn = await world.begun("first")
+        world.server.ask(world.server.works[0])
+        await quiet()
+        turn.stop()
+        await quiet()
+        assert ending(turn) is Ending.STOPPED
+        replies = [call for call in world.server.calls if "/permission/" in call]
+        aborts = world.sent("/abort")
+        assert (len(replies), len(aborts)) == (1, 1)
+        assert world.server.calls.index(replies[0]) < world.server.calls.index(aborts[0])
+        assert world.server.works[0].replies == ["reject"]
+        assert not world.server.asked
+
+
+async def test_f13_without_an_ask_there_is_one_abort_and_no_reply(autojump_clock: object) -> None:
+    async with open_world() as world:
+        turn = await world.begun("first")
+        turn.stop()
+        await quiet()
+        assert ending(turn) is Ending.STOPPED
+        assert len(world.sent("/abort")) == 1
+        assert world.sent("/reply") == []
+
+
+async def test_f14_a_stop_during_a_timeouts_abort_sends_none_of_its_own(
+    autojump_clock: object,
+) -> None:
+    async with open_world() as world:
+        world.server.cancels = "held"
+        with trio.move_on_after(0.5):
+            async with world.rooms.turn("kitchen", "first") as turn:
+                world.nursery.start_soon(stop_later, turn, 1.0)
+                await trio.sleep_forever()
+        assert ending(turn) is Ending.UNCONFIRMED
+        assert turn.settlement is not None
+        assert turn.settlement.request is not None
+        assert turn.settlement.request.kind == "cancelled"
+        assert len(world.sent("/abort")) == 1
+
+
+async def stop_later(turn: Turn, seconds: float) -> None:
+    await trio.sleep(seconds)
+    turn.stop()
+
+
+async def test_f15_a_late_idle_neither_speaks_nor_ends_the_next_turn(
+    autojump_clock: object,
+) -> None:
+    async with open_world() as world:
+        first = await world.begun("first")
+        first.stop()
+        await quiet()
+        second = await world.begun("second")
+        for _ in range(3):
+            world.session.go_idle()
+            world.session.tell("session.error", error=ABORTED)
+        world.server.say_end_again(world.server.works[0])
+        await quiet()
+        assert second.settlement is None
+        world.server.say(world.server.works[1], "still here")
+        world.server.finish(world.server.works[1])
+        await quiet()
+        assert (ending(first), ending(second)) == (Ending.STOPPED, Ending.FINISHED)
+        assert world.said("second") == "still here"
+
+
+async def test_c16_sub_agents_are_aborted_before_their_parent_each_once(
+    autojump_clock: object,
+) -> None:
+    async with open_world() as world:
+        turn = await world.begun("first")
+        children = [world.server.set_to_work(world.server.works[0]) for _ in range(3)]
+        for child in children:
+            child.deaf = 0
+        await quiet()
+        turn.stop()
+        await quiet()
+        told = [call.split("/")[2] for call in world.sent("/abort")]
+        assert told == [*sorted(child.id for child in children), world.session.id]
+        assert all(one.run is None for one in world.server.sessions.values())
+        assert turn.settlement is not None
+        assert turn.settlement.clean
+
+
+async def test_c17_where_sub_agents_cannot_be_enumerated_the_parent_is_aborted_and_it_is_said(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_world() as world:
+        turn = await world.begun("first")
+        world.server.set_to_work(world.server.works[0])
+        await quiet()
+        fail(world, monkeypatch, lambda asked: asked.path[-1] == "children")
+        turn.stop()
+        await quiet(3.0)
+        assert world.sent("/abort")[-1].split("/")[2] == world.session.id
+        assert turn.settlement is not None
+        assert turn.settlement.ending is Ending.STOPPED
+        assert ["children unknown" in str(one) for one in turn.settlement.survivors] == [True]
+
+
+def fail(world: World, monkeypatch: pytest.MonkeyPatch, which: Callable[[Request], bool]) -> None:
+    honest = world.server.answer
+
+    async def answered(asked: Request) -> httpx2.Response:
+        if which(asked):
+            return answer({"name": "UnknownError"}, 500)
+        return await honest(asked)
+
+    monkeypatch.setattr(world.server, "answer", answered)
+
+
+async def test_c34_after_an_abort_that_may_still_come_the_next_turn_is_where_it_cannot_reach(
+    autojump_clock: object,
+) -> None:
+    async with open_world() as world:
+        first = await world.begun("first")
+        world.server.cancels = "held"
+        first.stop()
+        first.stop()
+        await quiet()
+        # It completes by itself, and the abort is still on its way.
+        world.server.finish(world.server.works[0])
+        await quiet()
+        assert ending(first) is Ending.FINISHED
+        second = await world.begun("second")
+        await quiet(0.3)
+        prompts = [call.split("/")[2] for call in world.sent("/prompt_async")]
+        assert len(set(prompts)) == 2
+        assert len(world.sent("/fork")) == 1
+        # The same conversation, by another name.
+        assert world.server.works[1].session == world.server.works[0].session
+        assert len(world.sent("/abort")) == 1
+        assert second.settlement is None
+        world.server.cancels = "obeyed"
+
+
+async def test_c34_the_next_turn_waits_a_little_for_an_aborts_answer(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_world() as world:
+        honest = world.server.answer
+
+        async def slow(asked: Request) -> httpx2.Response:
+            if asked.path[-1] == "abort":
+                await trio.sleep(0.15)
+                return answer(True)
+            return await honest(asked)
+
+        first = await world.begun("first")
+        monkeypatch.setattr(world.server, "answer", slow)
+        stopped = trio.current_time()
+        first.stop()
+        world.server.finish(world.server.works[0])
+        second = world.begin("second")
+        await quiet(0.3)
+        assert ending(first) is Ending.FINISHED
+        assert second.settlement is None
+        assert world.server.works[1].asked_at == pytest.approx(stopped + 0.15)
+        assert world.sent("/fork") == []
+        monkeypatch.undo()
+
+
+async def test_an_abort_that_comes_before_the_run_is_sent_again(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a server that has just been begun: it answers true, says idle, and the turn runs on."""
+    async with open_world() as world:
+        honest = world.server._prompt
+
+        async def slow(session: Session, body: Any) -> httpx2.Response:
+            world.nursery.start_soon(begin_later, session, body)
+            return answer(None, 204)
+
+        async def begin_later(session: Session, body: Any) -> None:
+            await trio.sleep(1.0)
+            await honest(session, body)
+
+        monkeypatch.setattr(world.server, "_prompt", slow)
+        turn = await world.begun("first")
+        turn.stop()
+        await quiet(0.5)
+        assert turn.settlement is None
+        await quiet(1.0)
+        assert ending(turn) is Ending.STOPPED
+        assert len(world.sent("/abort")) == 2
+        assert len(world.server.works[0].told_at) == 1
+
+
+async def test_an_abort_before_the_first_answer_ends_the_turn_without_one(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the real one does between busy and its first message: there never is an answer."""
+
+    def end(session: Session, *_: object) -> None:
+        assert session.run is not None
+        session.messages.pop()
+        session.run = None
+        session.go_idle()
+        session.go_idle()
+
+    async with open_world() as world:
+
+        def take(session: Session, body: Any, work: Any) -> Any:
+            honest(session, body, work)
+            session.run.answer["parentID"] = "nobody's"  # type: ignore[union-attr]
+            return session.run
+
+        honest = Session.take
+        monkeypatch.setattr(Session, "take", take)
+        monkeypatch.setattr(world.server, "_end", end)
+        turn = await world.begun("first")
+        turn.stop()
+        await quiet(0.5)
+        assert ending(turn) is Ending.STOPPED
+        assert turn.settlement is not None
+        assert turn.settlement.gone
+
+
+async def test_a_turn_goes_on_through_a_compaction(autojump_clock: object) -> None:
+    """opencode adds messages of its own, and what answers them answers the turn."""
+    async with open_world() as world:
+        turn = await world.begun("first")
+        session = world.session
+        assert session.run is not None
+        done = {**session.run.answer, "finish": "tool-calls", "time": {"completed": 3}}
+        session.tell("message.updated", info=done)
+        session.tell("message.updated", info={"id": "msg_compaction", "role": "user"})
+        summary = {"id": "msg_summary", "parentID": "msg_compaction", "role": "assistant"}
+        session.tell("message.updated", info=summary)
+        part = {"id": "prt_s", "type": "text", "text": "in short", "messageID": "msg_summary"}
+        session.tell("message.part.updated", part=part)
+        await quiet()
+        assert turn.settlement is None
+        assert world.said("first") == "in short"
+        ended = {**summary, "finish": "stop", "time": {"completed": 4}}
+        session.tell("message.updated", info=ended)
+        session.run = None
+        session.go_idle()
+        await quiet()
+        assert ending(turn) is Ending.FINISHED
+
+
+async def test_a_rejected_permission_lets_the_turn_end_by_itself(autojump_clock: object) -> None:
+    async with open_world() as world:
+        turn = await world.begun("first")
+        world.server.ask(world.server.works[0])
+        await quiet()
+        turn.answer(world.asks("first")[0], "whatever")
+        await quiet()
+        assert world.server.works[0].replies == ["reject"]
+        world.server._end(world.session, finish="tool-calls")
+        await quiet()
+        assert ending(turn) is Ending.FINISHED
+
+
+async def test_a_permission_that_comes_after_the_stop_is_refused_and_shown_to_nobody(
+    autojump_clock: object,
+) -> None:
+    async with open_world() as world:
+        turn = await world.begun("first")
+        world.server.cancels = "held"
+        turn.stop()
+        await quiet()
+        world.server.ask(world.server.works[0])
+        await quiet()
+        assert world.server.works[0].replies == ["reject"]
+        assert world.asks("first") == []
+
+
+async def test_a_question_is_answered_by_its_options(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_world() as world:
+        turn = await world.begun("first")
+        question = {"question": "which one?", "options": [{"label": "red"}, {"label": "blue"}]}
+        properties = {"id": "que_1", "sessionID": world.session.id, "questions": [question]}
+        world.server.asked["que_1"] = (world.server.works[0], properties)
+        world.session.say("question.asked", properties)
+        await quiet()
+        (ask,) = world.asks("first")
+        assert (ask.kind, ask.text, ask.choices) == ("question", "which one?", ("red", "blue"))
+        turn.answer(ask, "blue")
+        await quiet()
+        assert world.sent("/question/que_1/reply")
+        assert world.server.works[0].replies == [{"answers": [["blue"]]}]
+        turn.stop()
+
+
+async def test_what_fell_into_a_gap_is_heard_after_it_and_nothing_twice(
+    autojump_clock: object,
+) -> None:
+    async with open_world() as world:
+        turn = await world.begun("first")
+        work = world.server.works[0]
+        world.server.say(work, "one ")
+        await quiet()
+        world.server.cut()
+        world.server.say(work, "two ")
+        world.server.ask(work)
+        await quiet(0.5)
+        world.server.say(work, "three")
+        await quiet()
+        assert world.said("first") == "one two three"
+        assert len(world.asks("first")) == 1
+        world.server.finish(work)
+        await quiet()
+        assert ending(turn) is Ending.FINISHED
+
+
+@pytest.mark.parametrize("how", ["finish", "fail", "abort"])
+async def test_an_end_that_fell_into_a_gap_is_found(how: str, autojump_clock: object) -> None:
+    async with open_world() as world:
+        turn = await world.begun("first")
+        work = world.server.works[0]
+        world.server.cut()
+        if how == "finish":
+            world.server.finish(work)
+        elif how == "fail":
+            world.server.fail(work)
+        else:
+            turn.stop()
+        await quiet(0.5)
+        ends = {"finish": Ending.FINISHED, "fail": Ending.FAILED, "abort": Ending.STOPPED}
+        assert ending(turn) is ends[how]
+        if how == "fail":
+            assert "no flour left" in str(world.errors["first"])
+
+
+async def test_a_server_that_stays_away_is_lost_and_found_by_the_next_turn(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(request: httpx2.Request) -> httpx2.Response:
+        await trio.lowlevel.checkpoint()
+        raise httpx2.ConnectError("refused")
+
+    async with open_world() as world:
+        turn = await world.begun("first")
+        monkeypatch.setattr(world.server, "handle_async_request", away)
+        world.server.die()
+        await quiet(20.0)
+        assert ending(turn) is Ending.FAILED
+        assert isinstance(world.errors["first"], BackendLost)
+        assert "the next turn tries again" in str(world.errors["first"])
+        monkeypatch.undo()
+        second = await world.begun("second")
+        world.server.finish(world.server.works[1])
+        await quiet()
+        assert ending(second) is Ending.FINISHED
+        # Nothing has shown that the first one's work was over.
+        assert world.server.works[1].session != world.server.works[0].session
+
+
+async def test_a_session_that_was_deleted_is_refused_with_what_to_do(
+    autojump_clock: object,
+) -> None:
+    async with open_world() as world:
+        first = await world.begun("first")
+        world.server.finish(world.server.works[0])
+        await quiet()
+        world.server.sessions.clear()
+        second = await world.begun("second")
+        assert ending(first) is Ending.FINISHED
+        assert ending(second) is Ending.FAILED
+        assert isinstance(world.errors["second"], BackendRefused)
+        assert "retire the room" in str(world.errors["second"])
+
+
+async def test_a_session_that_works_on_something_else_is_refused(autojump_clock: object) -> None:
+    async with trio.open_nursery() as nursery:
+        server = RecordingOpenCode(nursery)
+        async with open_opencode(URL, transport=server) as backend:
+            await backend.start(turnstop.abc.Request("kitchen", "1", "first"))
+            busy = next(iter(server.sessions))
+            with pytest.raises(BackendRefused, match="busy with something else"):
+                await backend.start(turnstop.abc.Request("kitchen", "2", "second", session=busy))
+
+
+async def test_a_prompt_that_fails_before_it_is_a_message_fails_the_turn(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one for an agent that there is not: the server accepts it, and says an error."""
+    async with open_world() as world:
+
+        async def fails(session: Session, body: Any) -> httpx2.Response:
+            error = {"name": "UnknownError", "data": {"message": "Agent not found"}}
+            session.tell("session.error", error=error)
+            return answer(None, 204)
+
+        monkeypatch.setattr(world.server, "_prompt", fails)
+        turn = await world.begun("first")
+        await quiet()
+        assert ending(turn) is Ending.FAILED
+        assert "Agent not found" in str(world.errors["first"])
+
+
+async def test_what_every_prompt_asks_for_is_sent_and_sessions_have_titles(
+    autojump_clock: object,
+) -> None:
+    seen: list[Any] = []
+
+    class Seeing(RecordingOpenCode):
+        async def answer(self, asked: Request) -> httpx2.Response:
+            seen.append((asked.path, asked.body))
+            return await super().answer(asked)
+
+        async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+            assert request.url.params["directory"] == "/far/away"
+            return await super().handle_async_request(request)
+
+    async with trio.open_nursery() as nursery:
+        server = Seeing(nursery)
+        options = {"directory": "/far/away", "model": "lab/fake/one", "agent": "plan"}
+        async with open_opencode(URL, transport=server, **options) as backend:
+            await backend.start(turnstop.abc.Request("kitchen", "1", [{"type": "text"}]))
+    bodies = {path[-1]: body for path, body in seen if body}
+    assert bodies["session"] == {"title": "kitchen"}
+    prompt = bodies["prompt_async"]
+    assert prompt.pop("messageID").startswith("msg_")
+    assert prompt == {
+        "agent": "plan",
+        "model": {"providerID": "lab", "modelID": "fake/one"},
+        "parts": [{"type": "text"}],
+    }
+
+
+class Odd(httpx2.AsyncBaseTransport):
+    def __init__(self, response: httpx2.Response | Exception) -> None:
+        self.response = response
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        await trio.lowlevel.checkpoint()
+        if isinstance(self.response, Exception):
+            raise self.response
+        return self.response
+
+
+@pytest.mark.parametrize(
+    ("response", "kind", "text"),
+    [
+        (httpx2.ConnectError("refused"), BackendRefused, "start `opencode serve` there"),
+        (httpx2.ReadTimeout("slow"), BackendLost, "has not answered"),
+        (httpx2.ReadError("broken"), BackendLost, "broke"),
+        (httpx2.Response(401), BackendRefused, "OPENCODE_SERVER_PASSWORD"),
+        (httpx2.Response(404), BackendRefused, "correct the url"),
+        (httpx2.Response(200, text="<html>"), BackendMisbehaved, "no JSON"),
+        (httpx2.Response(200, json={"healthy": True}), BackendMisbehaved, "told no version"),
+        (httpx2.Response(200, json={"version": "1.2.3"}), BackendRefused, "1.18 is the oldest"),
+        (httpx2.Response(500, text="boom"), BackendMisbehaved, "boom"),
+    ],
+)
+async def test_what_is_no_opencode_that_will_do_is_told_with_what_to_do(
+    response: httpx2.Response | Exception,
+    kind: type[Exception],
+    text: str,
+    autojump_clock: object,
+) -> None:
+    with pytest.raises(kind, match=text):
+        async with open_opencode(URL, transport=Odd(response)):
+            raise AssertionError("unreachable")
+
+
+async def test_a_url_takes_no_command() -> None:
+    with pytest.raises(ValueError, match="leave out command and env"):
+        async with open_opencode(URL, command="opencode"):
+            raise AssertionError("unreachable")
+
+
+PROGRAMS = {
+    "exits at start": ("import sys; sys.exit('log in first')", "log in first"),
+    "prints a banner and a megabyte, and exits": (
+        "print('Welcome!'); print('x' * 2**20); import sys; sys.exit(3)",
+        "exited with status 3",
+    ),
+    "floods stderr": (
+        "import sys; [sys.stderr.write('noise ' * 1000) for _ in range(2000)]; sys.exit(1)",
+        "noise",
+    ),
+    "closes stdout but lives": (
+        "import os, time; os.close(1); time.sleep(300)",
+        "closed its stdout and did not say where it listens",
+    ),
+    "listens nowhere": (
+        "print('opencode server listening on http://127.0.0.1:9', flush=True);"
+        "import time; time.sleep(300)",
+        "nothing answers",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+async def test_a_program_that_is_no_server_is_told_in_time(name: str) -> None:
+    source, text = PROGRAMS[name]
+    with trio.fail_after(30.0):
+        with pytest.raises(BackendError, match=text):
+            async with open_opencode(command=[sys.executable, "-c", source]):
+                raise AssertionError("unreachable")
+
+
+async def test_a_missing_program_is_told_with_the_line_that_installs_it() -> None:
+    with pytest.raises(BackendRefused, match="npm install --global opencode-ai"):
+        async with open_opencode(env={"PATH": "/nowhere"}):
+            raise AssertionError("unreachable")
+    with pytest.raises(BackendRefused, match="npm install --global opencode-ai"):
+        async with open_opencode(command="/nowhere/opencode"):
+            raise AssertionError("unreachable")
