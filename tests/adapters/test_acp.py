@@ -502,6 +502,58 @@ async def test_what_is_asked_after_a_stop_is_cancelled_and_never_shown(
                 assert work.replies == [{"outcome": "cancelled"}]
 
 
+YES_NO = {"properties": {"ok": {"type": "boolean"}}}
+ONE_OF = {"properties": {"drink": {"oneOf": [{"const": "tea"}, {"const": "coffee"}]}}}
+ENUM = {"properties": {"size": {"type": "string", "enum": ["s", "l"]}}}
+TEXT = {"properties": {"name": {"type": "string"}}}
+LONG = {"properties": {"a": {"type": "string"}, "b": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "choices", "reply", "result"),
+    [
+        (YES_NO, ("yes", "no"), "yes", {"action": "accept", "content": {"ok": True}}),
+        (YES_NO, ("yes", "no"), False, {"action": "accept", "content": {"ok": False}}),
+        (ONE_OF, ("tea", "coffee"), "tea", {"action": "accept", "content": {"drink": "tea"}}),
+        (ENUM, ("s", "l"), "xl", {"action": "decline"}),
+        (TEXT, (), "Bo", {"action": "accept", "content": {"name": "Bo"}}),
+        (LONG, (), {"action": "cancel"}, {"action": "cancel"}),
+        ({}, ("accept", "decline", "cancel"), True, {"action": "accept"}),
+        ({}, ("accept", "decline", "cancel"), "cancel", {"action": "cancel"}),
+        ({}, ("accept", "decline", "cancel"), "what?", {"action": "decline"}),
+        (TEXT, (), None, {"action": "cancel"}),
+    ],
+)
+async def test_a_form_is_a_question(
+    schema: Frame,
+    choices: tuple[str, ...],
+    reply: object,
+    result: Frame,
+    autojump_clock: MockClock,
+) -> None:
+    acp = agent("omp")
+    async with rooms_of(acp, "omp") as rooms:
+        async with rooms.turn("kitchen", "first") as turn:
+            session = (await asked(acp)).session
+            params = {"sessionId": session, "message": "Well?", "requestedSchema": schema}
+            acp.processes[0].write({"id": 7, "method": "elicitation/create", "params": params})
+            async for event in turn:
+                if isinstance(event, Ask):
+                    assert (event.kind, event.text) == ("question", "Well?")
+                    assert event.choices == choices
+                    break
+            if reply is None:
+                turn.stop()
+            else:
+                turn.answer(event, reply)
+            with trio.CancelScope(shield=True):
+                await wait_all_tasks_blocked()
+        answers = [frame.body for frame in acp.wire if frame.direction == "->"]
+        assert [one["result"] for one in answers if one.get("id") == 7] == [result]
+    [hello] = acp.told("initialize")
+    assert hello["params"]["clientCapabilities"]["elicitation"] == {"form": {}}
+
+
 @pytest.mark.parametrize("method", ["fs/read_text_file", "terminal/create", "x/y"])
 async def test_what_is_not_offered_is_refused(method: str, autojump_clock: MockClock) -> None:
     acp = agent()

@@ -35,6 +35,7 @@ def chunk(text):
 def on_start(): pass
 def on_hello(number): say(id=number, result={"protocolVersion": 1, "agentCapabilities": {}})
 def on_prompt(text): pass
+def on_other(frame): say(id=frame["id"], result={})
 
 PATCH
 
@@ -56,6 +57,8 @@ for line in sys.stdin:
         else:
             chunk("begun")
             on_prompt(text)
+    elif method in ("authenticate", "session/set_mode"):
+        on_other(frame)
     elif method == "session/cancel":
         say(id=prompt, result={"stopReason": "cancelled"})
 """
@@ -169,6 +172,32 @@ async def test_an_agent_that_is_too_old_for_its_profile_is_refused(tmp_path: Pat
     with pytest.raises(BackendRefused, match=r"0\.23\.1 answers .* npm install -g @agentclient"):
         async with open_acp(write(tmp_path, patch)):
             pytest.fail("it was opened")
+
+
+PICKY = """
+def on_hello(number):
+    methods = [{"id": "api-key", "name": "API key"}, {"id": "browser", "name": "Log in"}]
+    say(id=number, result={"protocolVersion": 1, "authMethods": methods})
+def on_other(frame):
+    if frame["method"] == "authenticate" and frame["params"]["methodId"] == "api-key":
+        say(id=frame["id"], result={})
+    else:
+        say(id=frame["id"], error={"code": -32602, "message": "not here"})
+"""
+
+
+async def test_an_agent_may_be_authenticated_by_one_of_its_methods(tmp_path: Path) -> None:
+    async with rooms_of(tmp_path, PICKY, authenticate="api-key") as rooms:
+        await answered(rooms, "kitchen")
+    with pytest.raises(BackendRefused, match=r"by 'browser': not here .*; it takes 'api-key'"):
+        async with open_acp(write(tmp_path, PICKY), authenticate="browser"):
+            pytest.fail("it was opened")
+
+
+async def test_a_mode_that_is_not_taken_is_a_refusal(tmp_path: Path) -> None:
+    async with rooms_of(tmp_path, PICKY, mode="plan") as rooms:
+        with pytest.raises(BackendRefused, match="does not take the mode 'plan': not here"):
+            await answered(rooms, "kitchen")
 
 
 # While it works.

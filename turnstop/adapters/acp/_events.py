@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias, final
 
-from ...events import Event, Other, Text, Thought, ToolCall, Usage
+from ...events import Event, Other, Text, Thought, ToolCall
 from ...transports.jsonrpc import Incoming
 
 _State: TypeAlias = Literal["started", "running", "completed", "failed"]
@@ -96,18 +96,6 @@ class Translator:
         state = _STATES.get(str(update.get("status")), state)
         (self._open.discard if state in _OVER else self._open.add)(number)
         return ToolCall(number, name, state, _detail(update), raw=raw)
-
-
-def to_usage(answer: Mapping[str, Any]) -> Usage | None:
-    """What a prompt's answer says that the turn has cost."""
-    told = answer.get("usage")
-    if not isinstance(told, dict):
-        return None
-    return Usage(_count(told.get("inputTokens")), _count(told.get("outputTokens")), raw=told)
-
-
-def _count(tokens: object) -> int | None:
-    return tokens if isinstance(tokens, int) else None
 
 
 def _detail(update: Mapping[str, Any]) -> str:

@@ -18,9 +18,10 @@ from ...transports.proctable import find_marked
 from ...transports.reading import Reader, Reading, open_reading
 from ...transports.restart import Restarting, Restartings, open_restarting, open_restartings
 from ._agent import Agent, Launch, open_agent
+from ._own import OwnAcpTurn
 from ._profiles import find_profile
 from ._session import AcpSession, Settings, take_up
-from ._turn import AcpContent, AcpTurn, OwnAcpTurn
+from ._turn import AcpContent, AcpTurn
 
 Connect = Callable[[], AbstractAsyncContextManager[Agent]]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias
 
 import trio
 import trio.lowlevel
@@ -27,7 +27,8 @@ from ...transports.reading import Reader, Reading
 from ...transports.serving import Serving, open_serving
 from ._agent import Agent
 from ._asks import cancelled, decline, to_answer, to_ask
-from ._events import Translator, to_usage
+from ._ends import to_end, to_last_events
+from ._events import Translator
 from ._session import AcpSession
 from ._signs import Signs
 
@@ -175,23 +176,11 @@ class AcpTurn:
             return End(How.FAILED, proof, detail=str(error))
         if not isinstance(answer, dict) or not isinstance(answer.get("stopReason"), str):
             raise BackendMisbehaved(f"{self._agent.name} answered a prompt with {answer!r}")
-        return self._judge(answer, proof, emit)
-
-    def _judge(self, answer: Mapping[str, Any], proof: Proof, emit: Emit) -> End:
-        reason, usage = answer["stopReason"], to_usage(answer)
-        if usage is not None:
-            emit(usage)
-        if reason not in _PLAIN:
-            emit(Other(reason, raw=answer))
-        how = _HOW.get(reason, How.COMPLETED)
-        if how is How.COMPLETED and self._is_empty():
-            how = How.SILENT
-        return End(how, proof, usage, _DETAIL.get(reason, ""))
-
-    def _is_empty(self) -> bool:
-        """Whether a completion is only how the agent answers a cancel."""
+        for event in to_last_events(answer):
+            emit(event)
+        # Whether a completion is only how the agent answers a cancel.
         faulty = self._stopping and "empty_completion" in self._agent.remedies
-        return faulty and not self._translator.has_said
+        return to_end(answer, proof, empty=faulty and not self._translator.has_said)
 
     def _keep_session(self) -> None:
         broken = self._stopping and "broken_history" in self._agent.remedies
@@ -254,39 +243,3 @@ class AcpTurn:
             return Offspring(self._agent.mark, {}, 0, self._look)
         tool = self._agent.profile.tool or {}
         return Offspring(self._agent.mark, tool, self._began, self._look)
-
-
-@final
-class OwnAcpTurn(AcpTurn):
-    """A turn of a process that is the room's own, which may be ended for it."""
-
-    async def kill(self) -> None:
-        """End the process, with SIGTERM and then SIGKILL to its group."""
-        await self._end_agent()
-
-    async def _end_agent(self) -> Proof:
-        self._killed = True
-        process = self.session.process
-        # One that is gone may have been replaced.
-        if process is not None and process.current is self._agent:
-            self._agent.hasten()
-            await process.end()
-        loss = self._agent.loss()
-        if not loss.gone:
-            raise loss
-        return Proof.PROCESS
-
-    async def _see_obeyed(self) -> None:
-        """Give a lost cancel up before the stop's time is over, so that the kill comes sooner."""
-        profile = self._agent.profile
-        if not await wait_at_most(self._answered, profile.obeys):
-            self._error = BackendMisbehaved(
-                f"{self._agent.name} has lost a cancel right behind its prompt: it has not obeyed "
-                f"for {profile.obeys:g} s, and never will"
-            )
-            self._listening.cancel()
-
-
-_HOW = {"cancelled": How.CANCELLED, "refusal": How.FAILED}
-_DETAIL = {"refusal": "the agent refused to go on, and forgets the prompt"}
-_PLAIN = ("end_turn", "cancelled")
