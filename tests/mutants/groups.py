@@ -32,7 +32,9 @@ MODULES = {
     "transports": (
         "transports._lines",
         "transports.dialect",
+        "transports.eventstream",
         "transports.jsonrpc",
+        "transports.listening",
         "transports.offspring",
         "transports.pace",
         "transports.peer",
