@@ -105,15 +105,65 @@ def test_it_sees_what_the_bare_protocol_loses(folder: Path) -> None:
     assert "sleep 60" in found["losses"][0]
 
 
-def test_ctrl_c_leaves_no_program_behind(folder: Path) -> None:
-    with bench(folder, "codex", "-n", "1000") as process:
+@pytest.mark.parametrize(
+    ("backend", "program", "moment"),
+    [
+        ("claude", "claude", "permission"),
+        ("acp-gemini", "gemini", "running"),
+        ("opencode", "opencode", "running"),
+    ],
+)
+def test_a_bare_client_of_each_protocol_stops_the_same_program(
+    backend: str, program: str, moment: str, folder: Path
+) -> None:
+    real_program(program)
+    args = (backend, "--moment", moment, "--against", "raw", "-n1", "--json")
+    with bench(folder, *args) as process:
+        stdout, stderr = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, stderr
+    rows = {row["runner"]: row for row in json.loads(stdout)["rows"]}
+    for runner in ("turnstop", "raw"):
+        assert rows[runner]["endings"] == {"STOPPED": 1}
+        assert rows[runner]["lost"] == 0
+        assert rows[runner]["asked_to_ended_ms"]["max"] > 0
+
+
+def test_it_sees_a_model_that_is_still_read_and_a_history_that_is_not_valid(folder: Path) -> None:
+    real_program("zed-codex-acp")
+    real_program("gemini")
+    moments = ("--moment", "running", "--moment", "permission")
+    args = ("acp-codex-zed", "acp-gemini", *moments, "--against", "raw", "-n1", "--json")
+    with bench(folder, *args) as process:
+        stdout, stderr = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, stderr
+    found = json.loads(stdout)
+    rows = {(row["backend"], row["moment"], row["runner"]): row for row in found["rows"]}
+    assert rows["acp-codex-zed", "running", "raw"]["lies"] == 1
+    assert rows["acp-gemini", "permission", "raw"]["histories"] == 1
+    for (_, _, runner), row in rows.items():
+        assert row["lost"] == 0 or runner == "raw"
+
+
+@pytest.mark.parametrize(
+    ("backend", "program", "number"),
+    [
+        ("codex", "codex", signal.SIGINT),
+        ("claude", "claude", signal.SIGINT),
+        ("acp-qwen", "qwen", signal.SIGTERM),
+    ],
+)
+def test_an_interrupted_bench_leaves_no_program_behind(
+    backend: str, program: str, number: signal.Signals, folder: Path
+) -> None:
+    real_program(program)
+    with bench(folder, backend, "-n", "1000", "--against", "raw") as process:
         deadline = time.monotonic() + PATIENCE
-        # The bench and codex, and then a shell command.
+        # The bench and a program, and then another one.
         while len(list(processes_of(folder))) < 2 and time.monotonic() < deadline:
             assert process.poll() is None, process.communicate()
             time.sleep(0.05)
         time.sleep(1)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, stderr
     assert stderr.splitlines()[-1] == "interrupted"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
+import signal
 import sys
 from functools import partial
 from pathlib import Path
@@ -13,12 +14,12 @@ from typing import TextIO
 import click
 import trio
 
-from ... import BackendError
+from ..interrupting import interrupted_by
 from ..output import opened, writing
 from .a2a import A2ABench
 from .agents import DRIVEN
 from .local import LocalBench
-from .model import MOMENTS, Bench, BenchFailed, Missing, Moment, RunnerName
+from .model import MOMENTS, Bench, Missing, Moment, RunnerName
 from .plot import check_plot, plot
 from .programs import ProgramBench
 from .run import Plan, Results, measure, own_versions
@@ -126,7 +127,7 @@ def bench(
 
 
 def run(plan: Plan) -> Results:
-    """Measure, with a progress bar; Ctrl-C ends what was started, and the command."""
+    """Measure, with a progress bar; Ctrl-C or a SIGTERM ends what was started, and the command."""
     if importlib.util.find_spec("rich") is None:
         raise Missing("bench needs rich: python -m pip install 'turnstop[bench]'")
     from .table import progress
@@ -135,13 +136,11 @@ def run(plan: Plan) -> Results:
     # What it would log is counted in the table.
     logging.getLogger("turnstop").addHandler(logging.NullHandler())
     try:
-        with progress() as bar:
+        with progress() as bar, interrupted_by(signal.SIGTERM, signal.SIGHUP):
             trio.run(partial(measure, plan, results, bar), strict_exception_groups=True)
     except* KeyboardInterrupt:
         click.echo("interrupted", err=True)
         sys.exit(INTERRUPTED)
-    except* BackendError as group:
-        raise BenchFailed(str(group.exceptions[0])) from group
     return results
 
 

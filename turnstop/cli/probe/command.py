@@ -7,8 +7,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import IO, TextIO
 
@@ -19,6 +18,7 @@ from ...testing import ABILITIES, OBLIGATIONS
 from ...testing._loading import Missing
 from ...testing.bare import BARE_BUDGET
 from ...testing.inventory import NoRemoteWork, check_needs, read_inventory
+from ..interrupting import interrupted_by
 from ..main import INTERRUPTED
 from ..output import opened, writing
 from .hearing import Probing
@@ -201,7 +201,7 @@ def _or_nowhere(file: TextIO | None) -> TextIO:
 def _run(jobs: Sequence[Job], printer: Printer) -> list[Probing]:
     probings = []
     try:
-        with _interrupted_by(signal.SIGTERM, signal.SIGHUP):
+        with interrupted_by(signal.SIGTERM, signal.SIGHUP):
             for job in jobs:
                 probings.append(trio.run(probe_in_process, job, printer))
                 printer.end(probings[-1])
@@ -209,22 +209,6 @@ def _run(jobs: Sequence[Job], printer: Printer) -> list[Probing]:
         click.echo("interrupted", err=True)
         sys.exit(INTERRUPTED)
     return probings
-
-
-@contextmanager
-def _interrupted_by(*numbers: signal.Signals) -> Iterator[None]:
-    """Who is told to end by them ends what was started, as at Ctrl-C, unless that is ignored."""
-    before = {
-        number: signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
-        for number in numbers
-        if signal.getsignal(number) is signal.SIG_DFL
-        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _write(probings: Sequence[Probing], file: IO[str]) -> None:
