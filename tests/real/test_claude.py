@@ -330,19 +330,22 @@ async def kill_claude_in(world: World, turn: Turn, ready: Path) -> None:
         await trio.sleep_forever()
 
 
-async def test_one_that_is_lost_before_it_wrote_anything_down_begins_anew(tmp_path: Path) -> None:
+@pytest.mark.parametrize("after", [0.0, 0.02, 0.05, 0.1])
+async def test_one_that_is_lost_early_is_begun_anew(tmp_path: Path, after: float) -> None:
+    """Before Claude has written anything down, there is nothing to resume."""
     async with open_world(tmp_path) as world:
-        for room in ("a", "b"):
-            turn = world.rooms.turn(room, prompt_for(Behaviour("park"))[1])
-            with pytest.raises(BackendLost):
-                async with turn:
-                    await until(world.claude_pids)
-                    await trio.sleep(0.45 if room == "b" else 0)
-                    for pid in world.claude_pids():
-                        os.kill(pid, signal.SIGKILL)
-                    await trio.sleep_forever()
-            await world.answers(room)
-            await world.rooms.retire(room)
+        turn: Any = await world.claude.start(Request("a", "1", prompt_for(Behaviour("park"))[1]))
+        await trio.sleep(after)
+        os.kill(turn._peer.process.pid, signal.SIGKILL)
+        with pytest.raises(BackendLost):
+            await turn.follow(Deaf())
+        token, prompt = prompt_for(Behaviour("answer"))
+        again: Any = await world.claude.start(Request("a", "2", prompt, turn.session))
+        end = await again.follow(Deaf())
+        assert end.how.name == "COMPLETED"
+        assert again.session is turn.session
+        assert world.lab.requests(token)
+        assert world.lab.faults == []
 
 
 async def test_a_claude_that_hangs_is_killed_and_its_session_resumed(tmp_path: Path) -> None:
