@@ -758,6 +758,22 @@ async def test_what_comes_with_the_answer_in_one_breath_is_heard(
         assert said == "".join(f"{number} " for number in range(20))
 
 
+@pytest.mark.parametrize("content", [7, [{"type": "text", "text": object()}]])
+async def test_a_prompt_that_cannot_be_written_fails_its_own_turn_only(
+    content: object, autojump_clock: MockClock
+) -> None:
+    acp = agent()
+    async with rooms_of(acp) as rooms:
+        async with rooms.turn("garden", "other") as other:
+            await asked(acp)
+            with pytest.raises(TypeError):
+                async with rooms.turn("kitchen", content) as turn:
+                    async for _ in turn:
+                        pass
+            assert other.settlement is None
+            assert len(acp.works) == 1
+
+
 @pytest.mark.parametrize(
     ("result", "text"),
     [

@@ -16,10 +16,10 @@ from typing import Any, TypeAlias
 import trio
 import trio.lowlevel
 
-from ..._errors import BackendError, BackendMisbehaved, Silenced
+from ..._errors import BackendMisbehaved, Silenced
 from ...abc import Emit, End, How, Proof
 from ...events import Other
-from ...transports.jsonrpc import Incoming, RpcError
+from ...transports.jsonrpc import Incoming, RpcError, Topic
 from ...transports.offspring import Look, Offspring
 from ...transports.pace import wait_at_most
 from ...transports.proctable import TableEntry, find_marked, ticks_now
@@ -59,7 +59,6 @@ class AcpTurn:
         self._content = content
         self._reading = reading
         self._look = look
-        self._topic = agent.rpc.subscribe(session)
         self._translator = Translator(session.named)
         self._began = ticks_now()
         self._prompt = Reader[None]()
@@ -77,6 +76,7 @@ class AcpTurn:
 
     async def follow(self, emit: Emit) -> End:
         """Send the prompt, and read until it is answered."""
+        topic = self._agent.rpc.subscribe(self.session)
         try:
             # The call of a stop that was asked for meanwhile is made in the scheduler's next pass,
             # and the prompt's task runs in the one after that.
@@ -85,41 +85,44 @@ class AcpTurn:
                 emit(Other("session_replaced", raw={"sessionId": self.session.replaces}))
             self._reading.start(self._prompt, self._ask_agent, name="ACP prompt")
             async with open_serving() as serving:
-                await self._listen(serving, emit)
+                await self._listen(topic, serving, emit)
             if not self._asked:
                 return End(How.CANCELLED, detail="the prompt was not sent")
             return await self._conclude(emit)
         finally:
             self._prompt.close()
-            self._topic.close()
+            topic.close()
 
     async def _ask_agent(self) -> None:
         """Runs beside `follow`, which is not there any more when a stop has been given up."""
         if not self._stopping:
             # From here on a cancel is queued behind it: nothing runs before the call has queued it.
             self._asked = True
-            text = self._content
-            blocks = [{"type": "text", "text": text}] if isinstance(text, str) else list(text)
             try:
-                params = {"sessionId": str(self.session), "prompt": blocks}
+                params = {"sessionId": str(self.session), "prompt": self._blocks()}
                 self._answer = await self._agent.rpc.call("session/prompt", params)
-            except (RpcError, BackendError) as error:
+            except Exception as error:
+                # `follow` raises it. Here it would end every room's turn, and content may be wrong.
                 self._error = error
             self._answered.set()
         self._listening.cancel()
 
-    async def _listen(self, serving: Serving, emit: Emit) -> None:
+    def _blocks(self) -> list[Mapping[str, Any]]:
+        content = self._content
+        return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+
+    async def _listen(self, topic: Topic, serving: Serving, emit: Emit) -> None:
         with self._listening:
             while True:
-                self._hear(await self._topic.receive(), serving, emit)
+                self._hear(await topic.receive(), serving, emit)
         # What has come before the answer is still the turn's.
-        for incoming in self._topic.take():
+        for incoming in topic.take():
             self._hear(incoming, serving, emit)
         if self._is_answered_ahead():
             if not self._signs.counts:
                 await self._wait_in_line()
             while self._signs.counts and not self._signs.cost:
-                self._hear(await self._topic.receive(), serving, emit)
+                self._hear(await topic.receive(), serving, emit)
 
     def _is_answered_ahead(self) -> bool:
         """Whether the agent has answered a cancel, and may go on."""
