@@ -26,6 +26,7 @@ from turnstop.testing.saboteurs.adapters._ending import Apart
 # Those in virtual time: over a thread it takes minutes.
 PROBES: dict[str, tuple[str | type[Probe], int]] = {
     "local": ("local", 0),
+    "claude": ("claude", 0),
     "codex": ("codex", 0),
     "acp": ("acp", 0),
     "acp-shared": ("acp", 1),
