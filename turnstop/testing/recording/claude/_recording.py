@@ -130,6 +130,9 @@ class RecordingClaude(WorkingClaude):
         cancels = frame["request"].get("cancel_queued")
         waiting = [one for one in self._works_of(cli) if one.name in self._queued]
         told = [*works, *(waiting if cancels and not self.old else ())]
+        if cancels and not told:
+            # It names none: one that comes too late can only be of the last.
+            told = list(self._works_of(cli))[-1:]
         for work in told:
             work.told_at.append(trio.current_time())
         self._obey(cli, frame)
