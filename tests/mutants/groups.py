@@ -44,6 +44,7 @@ MODULES = {
         "transports.restart",
         "transports.serving",
         "transports.sse",
+        "transports.version",
     ),
 }
 GROUP_OF = {module: group for group, modules in MODULES.items() for module in modules}
