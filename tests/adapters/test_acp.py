@@ -314,6 +314,18 @@ async def test_a_cancel_that_copilot_has_lost_ends_its_process_before_the_bound(
         assert [process.ended for process in acp.processes] == [True]
 
 
+async def test_a_cancel_that_codex_has_missed_is_written_again(autojump_clock: MockClock) -> None:
+    acp = RecordingAcp(attrs.evolve(QUIRKS["codex-2"], misses=True))
+    async with rooms_of(acp, "codex") as rooms:
+        turn = await stopped(acp, rooms)
+        settlement = turn.settlement
+        assert settlement is not None
+        assert settlement.ending is Ending.STOPPED
+        assert settlement.settled_at - (settlement.asked_at or 0.0) == pytest.approx(2.0)
+        assert len(acp.told("session/cancel")) == 2
+        assert settlement.sent_at == settlement.asked_at
+
+
 async def test_news_of_the_session_are_no_sign_of_work(autojump_clock: MockClock) -> None:
     acp = agent("copilot")
     async with rooms_of(acp, "copilot") as rooms:

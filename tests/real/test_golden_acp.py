@@ -13,7 +13,7 @@ from . import real_program
 from .golden_acp import FOLDER, PROFILES, record
 
 # What the others show is shown by these as well.
-SCENES = ("two_turns", "stop_while_a_permission_is_open", "go_on_after_a_loss")
+SCENES = ("stop_while_a_permission_is_open", "go_on_after_a_loss")
 
 
 @pytest.mark.parametrize("name", PROFILES)

@@ -5,6 +5,8 @@ A profile says what an agent's process needs, and what the agent gets wrong: a r
 - `lost_early_cancel`: a cancel that comes right behind its prompt is lost for good. It is held
   back until the agent has shown that it works on the prompt. One that is not obeyed all the same
   is given up before the stop's time is over, and the process is ended.
+- `missed_cancel`: now and then a cancel is not heard, and a second one is. It is written again for
+  as long as the prompt is not answered.
 - `silent_connection`: the prompt is answered as cancelled, and the agent still reads its model.
   The process is ended before the turn is said to be over; one that all rooms share is not, and
   nothing shows that the turn is over.
@@ -34,6 +36,7 @@ __all__ = ["PROFILES", "Fault", "Profile", "RemedyName", "find_profile"]
 
 RemedyName: TypeAlias = Literal[
     "lost_early_cancel",
+    "missed_cancel",
     "silent_connection",
     "answers_ahead",
     "empty_completion",
@@ -86,6 +89,7 @@ class Profile:
         hold: for `lost_early_cancel`: how long a cancel is held back behind its prompt, in
             seconds, where the agent shows nothing.
         obeys: for `lost_early_cancel`: within how many seconds a cancel is obeyed, if ever.
+        again: for `missed_cancel`: after how many seconds it is written again.
         faults: what it gets wrong.
     """
 
@@ -103,6 +107,7 @@ class Profile:
     resumes: bool = True
     hold: float = 0.0
     obeys: float = 1.0
+    again: float = 2.0
     faults: tuple[Fault, ...] = ()
 
     def remedies(self, agent: str, version: str) -> frozenset[str]:
@@ -167,7 +172,7 @@ PROFILES: Mapping[str, Profile] = {
             install="npm install -g @agentclientprotocol/codex-acp@2.6.0",
             grace=Grace(close=0.2),
             tool={"CODEX_THREAD_ID": None},
-            faults=(Fault("silent_connection", below=(2,)),),
+            faults=(Fault("missed_cancel"), Fault("silent_connection", below=(2,))),
         ),
         Profile(
             "claude",

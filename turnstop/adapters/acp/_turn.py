@@ -217,11 +217,18 @@ class AcpTurn:
             return
         if self._agent.profile.hold:
             await wait_at_most(self._signs.working, self._agent.profile.hold)
-        await self._agent.rpc.tell("session/cancel", {"sessionId": str(self.session)})
+        await self._tell()
         self._told.set()
         sent()
         if not self._signs.working.is_set() and "lost_early_cancel" in self._agent.remedies:
             await self._see_obeyed()
+        while "missed_cancel" in self._agent.remedies:
+            if await wait_at_most(self._answered, self._agent.profile.again):
+                return
+            await self._tell()
+
+    async def _tell(self) -> None:
+        await self._agent.rpc.tell("session/cancel", {"sessionId": str(self.session)})
 
     async def _see_obeyed(self) -> None:
         """Does nothing where nothing could be done: `OwnAcpTurn` has its own."""

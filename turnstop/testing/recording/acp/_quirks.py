@@ -21,6 +21,7 @@ class Quirks:
         capabilities: what it says that it can do.
         sign_after: after how many seconds it shows that it works on a prompt; None: it does not.
         loses_early: whether a cancel that comes before that sign is lost, and each later one too.
+        misses: whether the first cancel of a prompt is not heard.
         stays: whether a cancelled prompt is answered, and the work goes on until its process ends.
         waits: whether a cancelled prompt is answered only when its questions are.
         error: what a prompt is answered that is cancelled before anything was said.
@@ -38,6 +39,7 @@ class Quirks:
     capabilities: dict[str, Any] = attrs.field(factory=lambda: dict(_CAN))
     sign_after: float | None = None
     loses_early: bool = False
+    misses: bool = False
     stays: bool = False
     waits: bool = False
     error: dict[str, Any] | None = None

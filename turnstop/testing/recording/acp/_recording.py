@@ -353,7 +353,8 @@ class RecordingAcp:
             return
         prompt.work.told_at.append(trio.current_time())
         prompt.deaf = prompt.deaf or (self.quirks.loses_early and not prompt.signed)
-        if prompt.work.runs and not prompt.deaf:
+        missed = self.quirks.misses and len(prompt.work.told_at) == 1
+        if prompt.work.runs and not prompt.deaf and not missed:
             self._obey(prompt)
 
     def _hear_answer(self, process: AgentProcess, frame: Frame) -> None:
