@@ -294,6 +294,34 @@ async def test_an_abort_that_comes_before_the_run_is_sent_again(
         assert len(world.server.works[0].told_at) == 1
 
 
+async def test_a_run_that_an_abort_has_ended_before_it_was_told_of_is_taken_back(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is said of it any more: that it will not run is certain once its message is gone."""
+    async with open_world(StopBudget(5.0, 1.0)) as world:
+
+        async def never(session: Session, body: Any) -> httpx2.Response:
+            user = {"id": body["messageID"], "role": "user"}
+            session.messages.append({"info": user, "parts": []})
+            session.tell("message.updated", info=user)
+            return answer(None, 204)
+
+        monkeypatch.setattr(world.server, "_prompt", never)
+        turn = await world.begun("first")
+        asked = trio.current_time()
+        turn.stop()
+        await quiet(4.0)
+        assert ending(turn) is Ending.STOPPED
+        assert turn.settlement is not None
+        assert turn.settlement.ended_at == pytest.approx(asked + 0.5)
+        assert world.session.messages == []
+        monkeypatch.undo()
+        second = await world.begun("second")
+        world.server.finish(world.server.works[0])
+        await quiet()
+        assert ending(second) is Ending.FINISHED
+
+
 async def test_an_abort_before_the_first_answer_ends_the_turn_without_one(
     autojump_clock: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:

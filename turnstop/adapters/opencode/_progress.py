@@ -30,6 +30,7 @@ class Progress:
         told: whether it has been told to stop.
         idled: whether the session was told to be idle before it was busy with this turn: so does an
             abort that finds nothing to abort.
+        idled_since: whether that was said after the turn's message was there.
         doubtful: whether the session was told to be idle, or in error, and nothing shows why: the
             server is to be asked how things stand.
         aborted: whether an answer was aborted, so that no abort can still be on its way.
@@ -40,6 +41,7 @@ class Progress:
         self.begun = trio.Event()
         self.told = False
         self.idled = False
+        self.idled_since = False
         self.doubtful = False
         self.aborted = False
         self.translator = Translator()
@@ -48,6 +50,7 @@ class Progress:
         self._asked: set[str] = set()
         self._answers: dict[str, Frame] = {}
         self._idle = False
+        self._removed = False
         self._error: Frame | None = None
 
     def hear(self, kind: str, properties: Frame, raw: object) -> list[Event]:
@@ -65,6 +68,8 @@ class Progress:
             return self.translator.delta(str(properties.get("partID")), delta, raw)
         if kind == "session.status":
             return self._hear_status(properties.get("status"), raw)
+        if kind == "message.removed" and properties.get("messageID") == self._message:
+            self._removed = True
         if kind == "session.error":
             self._hear_error(properties.get("error"))
         return [Other(kind, raw=raw)] if self._asked else []
@@ -89,6 +94,7 @@ class Progress:
         kind = status.get("type") if isinstance(status, dict) else None
         if kind == "idle" and not self.begun.is_set():
             self.idled = True
+            self.idled_since = bool(self._asked)
         if not self._asked:
             return []
         if kind != "idle":
@@ -110,6 +116,8 @@ class Progress:
         self.doubtful = False
         found: list[Event] = []
         numbers = [message["info"].get("id") for message in messages]
+        if self.told and self._asked and self._message not in numbers:
+            self._removed = True
         place = numbers.index(self._message) if self._message in numbers else len(messages)
         # What stands before this turn's message is other turns'.
         for message in messages[place:]:
@@ -126,7 +134,7 @@ class Progress:
 
     def is_over(self) -> bool:
         """Whether the turn has ended; `end` says how."""
-        return self.aborted or (self._idle and not self.doubtful)
+        return self.aborted or self._removed or (self._idle and not self.doubtful)
 
     def end(self) -> End:
         """The turn's end."""

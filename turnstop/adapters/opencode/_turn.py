@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias, final
@@ -30,6 +31,8 @@ _LEAVES_WITHIN = 0.05
 _LOOK_EVERY = 0.25
 _DOUBTS_FOR = 0.03
 _DOUBTS = 16
+_SOON = 2
+_NEVER = 8
 _LOOKS = 5
 
 
@@ -199,13 +202,32 @@ class OpenCodeTurn:
         await self._abort_agents()
         early = not self._progress.begun.is_set()
         await self._tell(sent)
-        while early and not await wait_at_most(self._progress.begun, _LOOK_EVERY):
+        for looks in itertools.count(1) if early else ():
+            if await wait_at_most(self._progress.begun, _LOOK_EVERY):
+                break
             if await self._server.is_busy(self._known):
                 self._progress.begun.set()
+            elif looks >= self._looks_enough() and await self._withdraw():
+                return
         # opencode answers an abort that finds nothing to abort as any other, and the turn runs on.
         lost = early and (self._progress.idled or self._agents.unsure)
         if lost and await self._server.is_busy(self._known):
             await self._tell(lambda: None)
+
+    def _looks_enough(self) -> int:
+        # An abort that finds the message there has most probably found its run as well.
+        return _SOON if self._progress.idled_since else _NEVER
+
+    async def _withdraw(self) -> bool:
+        """Take the message back, which opencode does not do where it works; whether it has.
+
+        An abort between the message and the first word about it ends the run, and nothing tells.
+        """
+        try:
+            await self._server.wire.delete(f"/session/{self._known}/message/{self._message}")
+        except (BackendRefused, NotThere):
+            return False
+        return True
 
     async def _abort_agents(self) -> None:
         try:

@@ -98,6 +98,16 @@ class RecordingOpenCode(httpx2.AsyncBaseTransport):
         session.tell("session.created", info=session.info())
         return session
 
+    def _remove(self, session: Session, message: str) -> httpx2.Response:
+        if session.run is not None:
+            return answer({"name": "SessionBusyError", "data": {}}, 400)
+        kept = [one for one in session.messages if one["info"]["id"] != message]
+        if len(kept) == len(session.messages):
+            return answer({"name": "NotFoundError", "data": {}}, 404)
+        session.messages[:] = kept
+        session.tell("message.removed", messageID=message)
+        return answer(True)
+
     def _fork(self, session: Session) -> Session:
         fork = self._make()
         fork.conversation = session.conversation
@@ -114,6 +124,8 @@ class RecordingOpenCode(httpx2.AsyncBaseTransport):
             return await self._abort(session)
         if session is None:
             return answer({"name": "NotFoundError", "data": {}}, 404)
+        if asked.method == "DELETE" and rest:
+            return self._remove(session, rest[-1])
         if asked.method == "DELETE":
             del self.sessions[number]
             return answer(True)

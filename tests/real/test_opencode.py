@@ -1,0 +1,253 @@
+"""The adapter on the real opencode, whose model is the lab's: what a stop leaves.
+
+One server serves a whole module's tests, each in rooms of its own, as it does an application.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+import turnstop
+from turnstop import BackendLost, BackendRefused, Ending, Proof, StopBudget, Turn
+from turnstop.events import Ask, Event, Text, ToolCall
+from turnstop.lab import Behaviour, Lab, open_lab, program_env, write_prompt
+
+from . import REQUIRED, real_program
+
+try:
+    from turnstop.adapters.opencode import open_opencode
+except ImportError as absent:
+    if REQUIRED:
+        raise
+    pytest.skip(str(absent), allow_module_level=True)
+
+PROGRAM = real_program("opencode").path
+PATIENCE = 60.0
+BUDGET = StopBudget(20.0, 5.0)
+DEAF = "trap '' TERM INT HUP; touch $READY; while :; do sleep 0.05; done"
+KINDS = {
+    "plain": "touch $READY; sleep 300",
+    "TERM-ignoring": DEAF,
+    "setsid": f"setsid sh -c {shlex.quote(DEAF)} & sleep 300",
+    "left behind": f"setsid sh -c {shlex.quote(DEAF)} >/dev/null 2>&1 & exit 0",
+}
+
+
+@attrs.define
+class World:
+    lab: Lab
+    backend: object
+    home: Path
+
+    def rooms(self, budget: StopBudget = BUDGET) -> object:
+        return turnstop.open_rooms(self.backend, budget=budget)
+
+    @property
+    def server(self) -> object:
+        return self.backend._servers.current
+
+    @property
+    def password(self) -> str:
+        """What its process was given, which nobody but its own user can read."""
+        pid = self.server.program.process.pid
+        pairs = Path(f"/proc/{pid}/environ").read_text().split("\0")
+        return next(one for one in pairs if "SERVER_PASSWORD" in one).partition("=")[2]
+
+    async def answers(self, rooms: turnstop.Rooms[str], room: str = "kitchen") -> Turn:
+        """The room's next turn answers, and every history the model was given is valid."""
+        token, prompt = write_prompt(Behaviour("answer"))
+        async with rooms.turn(room, prompt) as turn:
+            said = "".join([one.delta async for one in turn if isinstance(one, Text)])
+        assert said == f"answer to {token}"
+        assert turn.settlement is not None
+        assert turn.settlement.ending is Ending.FINISHED
+        assert self.lab.faults == []
+        return turn
+
+    def tool(self, command: str, then: str = "answer") -> tuple[str, str, Path]:
+        ready = self.home / f"ready-{os.urandom(4).hex()}"
+        whole = f"export READY={shlex.quote(str(ready))}; {command}"
+        return (*write_prompt(Behaviour("tool", None, whole, then)), ready)
+
+
+def environment(lab: Lab, home: Path, permission: str = "allow") -> dict[str, str]:
+    env = program_env("opencode", lab.url, home)
+    return {**env, "OPENCODE_PERMISSION": json.dumps({"bash": permission})}
+
+
+@asynccontextmanager
+async def open_world(home: Path, permission: str = "allow") -> AsyncGenerator[World, None]:
+    with trio.fail_after(4 * PATIENCE):
+        async with open_lab() as lab:
+            env = environment(lab, home, permission)
+            async with open_opencode(command=PROGRAM, directory=home, env=env) as backend:
+                yield World(lab, backend, home)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():  # noqa: ASYNC110 - other processes give no event
+        await trio.sleep(0.01)
+
+
+def ended(turn: Turn) -> tuple[Ending, Proof | None, bool]:
+    settlement = turn.settlement
+    assert settlement is not None
+    assert settlement.errors == ()
+    return settlement.ending, settlement.proof, settlement.clean
+
+
+STOPPED = (Ending.STOPPED, Proof.EVENT, True)
+
+
+async def test_stops_of_every_moment_each_with_a_next_turn(tmp_path: Path) -> None:
+    async with open_world(tmp_path) as world, world.rooms() as rooms:
+        lab = world.lab
+        # A server that has just been begun: an abort now would be lost, or spoil its setting up.
+        for delay in (0.0, 0.005, 0.02, 0.05, 0.2):
+            token, prompt = write_prompt(Behaviour("park"))
+            turn = rooms.turn("kitchen", prompt)
+            async with turn:
+                await until(lambda turn=turn: turn.state == "live")
+                await trio.sleep(delay)
+                turn.stop()
+            assert ended(turn) in (STOPPED, (Ending.UNSTARTED, None, True))
+            assert lab.alive(token) == []
+            await world.answers(rooms)
+        for word in ("park", "headers", "hold"):
+            token, prompt = write_prompt(Behaviour(word))
+            async with rooms.turn("kitchen", prompt) as turn:
+                await lab.parked(token)
+                turn.stop()
+            assert ended(turn) == STOPPED
+            assert lab.alive(token) == []
+            await world.answers(rooms)
+        await trio.sleep(0.5)
+        assert lab.open_requests(token) == []
+
+
+async def test_tools_are_ended_and_no_neighbours(tmp_path: Path) -> None:
+    async with open_world(tmp_path) as world, world.rooms() as rooms:
+        other, theirs, ready = world.tool(KINDS["setsid"], "park")
+        async with rooms.turn("garden", theirs) as neighbour:
+            await until(ready.exists)
+            for kind in KINDS.values():
+                token, prompt, ready = world.tool(kind, "park")
+                async with rooms.turn("kitchen", prompt) as turn:
+                    await until(ready.exists)
+                    if kind == KINDS["left behind"]:
+                        await world.lab.parked(token)
+                    turn.stop()
+                assert ended(turn) == STOPPED
+                assert world.lab.alive(token) == []
+                assert len(world.lab.processes(other)) >= 2
+                await world.answers(rooms)
+            neighbour.stop()
+        assert ended(neighbour) == STOPPED
+        assert world.lab.processes(other) == []
+
+
+async def test_what_a_finished_turn_left_is_no_later_ones_and_goes_with_the_server(
+    tmp_path: Path,
+) -> None:
+    async with open_world(tmp_path) as world, world.rooms() as rooms:
+        first, prompt, ready = world.tool(KINDS["left behind"])
+        async with rooms.turn("kitchen", prompt) as turn:
+            events = [event async for event in turn]
+        await until(ready.exists)
+        calls = [one for one in events if isinstance(one, ToolCall)]
+        assert {one.state for one in calls} >= {"started", "completed"}
+        token, prompt = write_prompt(Behaviour("park"))
+        async with rooms.turn("kitchen", prompt) as turn:
+            await world.lab.parked(token)
+            turn.stop()
+        assert ended(turn) == STOPPED
+        assert world.lab.processes(first) != []
+        lab = world.lab
+    assert lab.processes(first) == []
+
+
+async def test_permissions(tmp_path: Path) -> None:
+    async with open_world(tmp_path, "ask") as world, world.rooms() as rooms:
+        token, prompt, ready = world.tool(KINDS["plain"], "park")
+        async with rooms.turn("kitchen", prompt) as turn:
+            async for event in turn:
+                if isinstance(event, Ask):
+                    assert event.choices == ("once", "always", "reject")
+                    turn.stop()
+        assert ended(turn) == STOPPED
+        await trio.sleep(0.2)
+        assert await world.server.wire.get("/permission") == []
+        assert len(world.lab.requests(token)) == 1
+        assert not ready.exists()
+        await world.answers(rooms)
+        for reply, states in (("reject", "failed"), ("once", "completed")):
+            _, prompt = write_prompt(Behaviour("tool", None, "true", "answer"))
+            seen: list[Event] = []
+            async with rooms.turn("kitchen", prompt) as turn:
+                async for event in turn:
+                    seen.append(event)
+                    if isinstance(event, Ask):
+                        turn.answer(event, reply)
+            assert states in [one.state for one in seen if isinstance(one, ToolCall)]
+            assert turn.settlement is not None
+            assert turn.settlement.ending is Ending.FINISHED
+            await world.answers(rooms)
+
+
+async def test_a_server_that_dies_is_brought_back_and_its_sessions_go_on(tmp_path: Path) -> None:
+    async with open_world(tmp_path) as world, world.rooms() as rooms:
+        await world.answers(rooms)
+        token, prompt, ready = world.tool(KINDS["setsid"], "park")
+        with pytest.raises(BackendLost, match="ended by signal 9"):
+            async with rooms.turn("kitchen", prompt) as turn:
+                await until(ready.exists)
+                os.kill(world.server.program.process.pid, signal.SIGKILL)
+                async for _ in turn:
+                    pass
+        # Its tools outlive it, and are ended before its loss is told.
+        assert world.lab.processes(token) == []
+        assert turn.settlement is not None
+        assert turn.settlement.gone
+        await world.answers(rooms)
+        assert [one["title"] for one in await world.server.wire.get("/session")] == ["kitchen"]
+
+
+async def test_a_fork_goes_on_with_the_conversation(tmp_path: Path) -> None:
+    """Where an abort of before may still come: the next turn's history is the same, and valid."""
+    async with open_world(tmp_path) as world, world.rooms() as rooms:
+        first = await world.answers(rooms)
+        session = first._life._remote.session
+        made = await world.server.wire.post(f"/session/{session}/fork", {})
+        assert made["id"] != session
+        messages = await world.server.wire.get(f"/session/{made['id']}/message")
+        assert [one["info"]["role"] for one in messages] == ["user", "assistant"]
+
+
+async def test_one_at_a_url_wants_its_password_and_is_left_alone(tmp_path: Path) -> None:
+    async with open_world(tmp_path) as world:
+        url = world.server.wire.url
+        with pytest.raises(BackendRefused, match="OPENCODE_SERVER_PASSWORD"):
+            async with open_opencode(url, directory=tmp_path):
+                raise AssertionError("unreachable")
+        given = {"directory": tmp_path, "password": world.password}
+        async with open_opencode(url, **given) as backend:
+            async with turnstop.open_rooms(backend, budget=BUDGET) as rooms:
+                await world.answers(rooms)
+                token, prompt, ready = world.tool(KINDS["setsid"], "park")
+                async with rooms.turn("kitchen", prompt) as turn:
+                    await until(ready.exists)
+                    turn.stop()
+                # Whose processes are on its machine is not for a stranger to say.
+                assert ended(turn) == STOPPED
+                assert len(world.lab.processes(token)) >= 1
+                await world.answers(rooms)
