@@ -319,6 +319,18 @@ async def test_an_old_claude_is_told_once_where_the_turn_has_begun(
         assert len(told(far_end, "interrupt")) == 1
 
 
+async def test_an_old_claude_whose_turn_is_over_is_not_told_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with claude(old=True) as (backend, far_end):
+        turn = await backend.start(request())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(follow, turn)
+            nursery.start_soon(turn.cancel, lambda: None)
+            await far_end.finish(await begun(far_end))
+        assert len(told(far_end, "interrupt")) == 1
+
+
 async def test_a_refused_interrupt_says_so(autojump_clock: MockClock) -> None:
     async with claude() as (backend, far_end):
         far_end.refuse_cancels()
@@ -381,14 +393,31 @@ async def test_what_it_asks_for_nobody_is_denied(autojump_clock: MockClock) -> N
         cli.write("control_request", request_id="q", request=asked)
         cli.write("control_request", request_id="h", request={"subtype": "hook_callback"})
         await wait_all_tasks_blocked()
-        answers = {
-            one.body["response"]["request_id"]: one.body["response"]
-            for one in far_end.wire
-            if one.direction == "->" and one.body["type"] == "control_response"
-        }
+        answers = answers_of(far_end)
         assert answers["q"]["response"]["behavior"] == "deny"
         assert answers["q"]["response"]["interrupt"] is True
         assert answers["h"]["subtype"] == "error"
+
+
+def answers_of(far_end: RecordingClaude) -> dict[str, Frame]:
+    """What Claude's own requests were answered, by their ids."""
+    frames = [one.body for one in far_end.wire if one.direction == "->"]
+    answers = [one["response"] for one in frames if one["type"] == "control_response"]
+    return {one["request_id"]: one for one in answers}
+
+
+async def test_what_is_no_question_is_refused_in_a_turn_too(autojump_clock: MockClock) -> None:
+    async with claude() as (backend, far_end):
+        turn, reader = await backend.start(request()), Reader()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(follow, turn, reader)
+            work = await begun(far_end)
+            asked: Frame = {"subtype": "hook_callback"}
+            far_end.processes[0].write("control_request", request_id="h", request=asked)
+            await wait_all_tasks_blocked()
+            await far_end.finish(work)
+        assert "hook_callback" in answers_of(far_end)["h"]["error"]
+        assert reader.of(Ask) == []
 
 
 # What it leaves.
@@ -423,6 +452,7 @@ async def test_a_task_that_cannot_be_stopped_is_named(autojump_clock: MockClock)
         await stop(turn)
         left = await turn.leftovers()
         assert await turn.sweep(left) == left
+        assert await turn.leftovers() == left
         # With its process, its tasks are gone.
         far_end.die()
         await wait_all_tasks_blocked()

@@ -5,6 +5,7 @@ A command that ignores signals says when it does, by a file: a stop in between w
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -155,6 +156,9 @@ async def test_a_stop_in_the_middle_of_the_answer(tmp_path: Path) -> None:
         assert ended(turn) == STOPPED
         await world.lab.gone(token)
         await world.answers("a")
+        # C78: what it had said is what it remembers, once.
+        history = json.dumps(world.lab.exchanges[-1].json()["messages"])
+        assert history.count("piece 0 piece 1 piece 2") == 1
 
 
 class Deaf:
