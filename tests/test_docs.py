@@ -53,6 +53,9 @@ NEEDS = {
         lambda: all(map(importlib.util.find_spec, A2A_SERVER)), "pip install 'turnstop[bench]'"
     ),
     "a2a": Need(lambda: importlib.util.find_spec("a2a") is not None, "pip install 'turnstop[a2a]'"),
+    "httpx2": Need(
+        lambda: importlib.util.find_spec("httpx2") is not None, "pip install 'turnstop[opencode]'"
+    ),
     "lab": Need(lambda: importlib.util.find_spec("h11") is not None, "pip install 'turnstop[lab]'"),
 }
 
