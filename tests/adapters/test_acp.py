@@ -424,6 +424,67 @@ async def test_a_session_whose_tool_call_was_open_is_left_where_that_breaks_it(
         assert len(acp.processes) == 1
 
 
+async def test_a_tool_call_that_was_open_at_the_stop_counts_though_it_fails_then(
+    autojump_clock: MockClock,
+) -> None:
+    acp = agent("gemini")
+    async with rooms_of(acp, "gemini") as rooms:
+        async with rooms.turn("kitchen", "first") as turn:
+            work = await asked(acp)
+            acp.run_command(work)
+            acp.end_late(1.0)
+            await wait_all_tasks_blocked()
+            turn.stop()
+            with trio.CancelScope(shield=True):
+                await trio.sleep(0.5)
+            call = {"toolCallId": "call-1", "status": "failed"}
+            acp.processes[0].update(str(work.session), "tool_call_update", **call)
+        acp.end_late(0.0)
+        await finished(acp, rooms)
+        assert acp.works[1].session != work.session
+
+
+async def test_what_a_turn_of_claude_has_cost_before_its_stop_is_not_its_end(
+    autojump_clock: MockClock,
+) -> None:
+    acp = agent("claude")
+    async with rooms_of(acp, "claude") as rooms:
+        async with rooms.turn("kitchen", "first") as turn:
+            work = await asked(acp)
+            acp.say(work, "something")
+            cost = {"used": 1, "size": 9, "cost": {"amount": 0, "currency": "USD"}}
+            acp.processes[0].update(str(work.session), "usage_update", **cost)
+            await wait_all_tasks_blocked()
+            turn.stop()
+        assert turn.settlement is not None
+        assert work.ended_at == turn.settlement.ended_at
+
+
+async def test_the_mode_that_is_set_again_is_the_one_that_was_told_last(
+    autojump_clock: MockClock,
+) -> None:
+    acp = agent("claude")
+    async with rooms_of(acp, "claude") as rooms:
+        async with rooms.turn("kitchen", "first") as turn:
+            session = str((await asked(acp)).session)
+            acp.processes[0].update(session, "current_mode_update", currentModeId="plan")
+            await wait_all_tasks_blocked()
+            turn.stop()
+        assert [one["params"]["modeId"] for one in acp.told("session/set_mode")] == ["plan"] * 2
+
+
+async def test_a_session_of_claude_that_has_counted_once_tells_each_cost(
+    autojump_clock: MockClock,
+) -> None:
+    acp = agent("claude")
+    async with rooms_of(acp, "claude") as rooms:
+        await finished(acp, rooms)
+        turn = await stopped(acp, rooms)
+        assert turn.settlement is not None
+        assert turn.settlement.ending is Ending.STOPPED
+        assert acp.told("session/set_mode") == []
+
+
 def test_claude_answers_early_and_is_refused_when_it_is_opened() -> None:
     old = attrs.evolve(QUIRKS["claude"], name="@zed-industries/claude-agent-acp", version="0.23.1")
 
@@ -564,6 +625,17 @@ async def test_a_form_is_a_question(
         assert [one["result"] for one in answers if one.get("id") == 7] == [result]
     [hello] = acp.told("initialize")
     assert hello["params"]["clientCapabilities"]["elicitation"] == {"form": {}}
+
+
+async def test_what_is_asked_between_two_turns_is_cancelled(autojump_clock: MockClock) -> None:
+    acp = agent()
+    async with rooms_of(acp) as rooms:
+        await finished(acp, rooms)
+        params = {"sessionId": acp.works[0].session, "toolCall": {"toolCallId": "1"}, "options": []}
+        request = {"id": 9, "method": "session/request_permission", "params": params}
+        acp.processes[0].write(request)
+        await wait_all_tasks_blocked()
+        assert acp.wire[-1].body["result"] == {"outcome": {"outcome": "cancelled"}}
 
 
 @pytest.mark.parametrize("method", ["fs/read_text_file", "terminal/create", "x/y"])

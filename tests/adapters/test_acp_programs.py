@@ -16,7 +16,7 @@ import trio
 import turnstop
 from turnstop import BackendError, BackendLost, BackendRefused, Ending, Proof, StopBudget
 from turnstop.adapters.acp import open_acp
-from turnstop.adapters.acp._profiles import find_profile, parse_version
+from turnstop.adapters.acp._profiles import PROFILES, find_profile, parse_version
 from turnstop.events import Text
 from turnstop.transports.proctable import find_marked
 
@@ -157,6 +157,24 @@ async def test_a_missing_program_says_what_installs_it(tmp_path: Path) -> None:
             pytest.fail("it was opened")
 
 
+@pytest.mark.parametrize(("version", "opens"), [("0.60.9", False), ("0.61.0-nightly", True)])
+async def test_a_version_below_the_floor_is_refused(
+    version: str, opens: bool, tmp_path: Path
+) -> None:
+    patch = f"""
+    def on_hello(number):
+        info = {{"name": "gemini-cli", "version": {version!r}}}
+        say(id=number, result={{"protocolVersion": 1, "agentInfo": info}})
+    """
+    if opens:
+        async with open_acp(write(tmp_path, patch)):
+            return
+    text = r"gemini-cli is 0\.60\.9, and turnstop needs 0\.61 or later; install it with: npm"
+    with pytest.raises(BackendRefused, match=text):
+        async with open_acp(write(tmp_path, patch)):
+            pytest.fail("it was opened")
+
+
 async def test_a_claude_that_tells_no_version_is_not_trusted(tmp_path: Path) -> None:
     with pytest.raises(BackendRefused, match="claude, which does not tell its version, answers"):
         async with open_acp(write(tmp_path, ""), profile="claude"):
@@ -198,6 +216,29 @@ async def test_a_mode_that_is_not_taken_is_a_refusal(tmp_path: Path) -> None:
     async with rooms_of(tmp_path, PICKY, mode="plan") as rooms:
         with pytest.raises(BackendRefused, match="does not take the mode 'plan': not here"):
             await answered(rooms, "kitchen")
+
+
+async def test_the_environment_is_the_profiles_and_the_applications(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patch = """
+    def on_hello(number):
+        info = {"name": "@agentclientprotocol/claude-agent-acp", "version": "0.49.0"}
+        say(id=number, result={"protocolVersion": 1, "agentInfo": info})
+    def on_prompt(text):
+        chunk(" ".join(sorted(set(os.environ) & {"CLAUDECODE", "MINE", "OTHER"})) + "!")
+    """
+    for name in ("CLAUDECODE", "OTHER"):
+        monkeypatch.setenv(name, "1")
+    env = {"MINE": "1", "OTHER": None}
+    async with rooms_of(tmp_path, patch, profile="claude", env=env) as rooms:
+        async with rooms.turn("kitchen", "now") as turn:
+            said = ""
+            async for event in turn:
+                said += event.delta if isinstance(event, Text) else ""
+                if "!" in said:
+                    break
+    assert said == "begunMINE!"
 
 
 # While it works.
@@ -267,6 +308,9 @@ async def test_one_that_stops_reading_is_killed(tmp_path: Path) -> None:
     """
     settlement = await stopped_while_another_works(tmp_path, patch)
     assert (settlement.ending, settlement.proof) == (Ending.KILLED, Proof.PROCESS)
+    # Nobody waits for what it does when its stdin is closed: it is not the time to be polite.
+    took = settlement.settled_at - (settlement.asked_at or 0.0)
+    assert took < BUDGET.cancel_within + PROFILES["generic"].grace.close
 
 
 async def test_one_that_ignores_sigterm_is_killed_too(tmp_path: Path) -> None:
@@ -298,11 +342,13 @@ async def test_one_that_exits_when_it_is_stopped_has_ended_its_turn(tmp_path: Pa
 LEAVES = """
 def on_prompt(text):
     command = [sys.executable, "-c", "import time; time.sleep(300)"]
-    env = {**os.environ, **({"QWEN_CODE": "1"} if text == "tool" else {})}
+    env = {**os.environ, **({"QWEN_CODE": "1"} if text in ("tool", "done") else {})}
     subprocess.Popen(command, start_new_session=True, env=env, stdout=subprocess.DEVNULL)
     if text == "killed":
         time.sleep(300)
     chunk("left")
+    if text == "done":
+        say(id=prompt, result={"stopReason": "end_turn"})
 """
 
 
@@ -314,7 +360,11 @@ async def sleepers(folder: Path) -> int:
 async def test_what_a_tool_has_left_is_ended_and_a_helper_is_not(tmp_path: Path) -> None:
     env = {"TURNSTOP_TEST_FOLDER": str(tmp_path)}
     async with rooms_of(tmp_path, LEAVES, profile="qwen", env=env) as rooms:
-        for word, left in (("helper", 1), ("tool", 1)):
+        async with rooms.turn("kitchen", "done") as turn:
+            async for _ in turn:
+                pass
+        # What a turn that ended by itself has left is nobody's to end.
+        for word, left in (("helper", 2), ("tool", 2)):
             async with rooms.turn("kitchen", word) as turn:
                 await hear(turn, "left")
                 turn.stop()

@@ -116,18 +116,13 @@ class _Backend:
         ready = False
         try:
             agent = await process.get()
-            session = await take_up(agent, process, kept, self._with_mode(agent))
+            session = await take_up(agent, process, kept, self._settings)
             ready = True
         finally:
             if fresh and not ready:
                 self._soon(self._processes.give_back, process)
         turn = self._processes.turn
         return turn(agent, session, request.content, self._reading, self._look)
-
-    def _with_mode(self, agent: Agent) -> Settings:
-        settings = self._settings
-        mode = settings.mode or agent.profile.mode
-        return Settings(settings.cwd, settings.mcp_servers, mode)
 
     def _soon(
         self, work: Callable[[Restarting[Agent]], Awaitable[None]], process: Restarting[Agent]

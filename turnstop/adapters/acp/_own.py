@@ -21,11 +21,9 @@ class OwnAcpTurn(AcpTurn):
         await self._end_agent()
 
     async def _end_agent(self) -> Proof:
-        self._killed = True
         process = self.session.process
-        # One that is gone may have been replaced.
-        if process is not None and process.current is self._agent:
-            self._agent.hasten()
+        self._agent.hasten()
+        if process is not None:
             await process.end()
         loss = self._agent.loss()
         if not loss.gone:

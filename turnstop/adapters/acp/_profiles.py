@@ -83,7 +83,6 @@ class Profile:
         grace: how long each rung of its end may take.
         patience: within how many seconds of its start it must have answered.
         tool: what it puts into the environment of its tools' processes; None: whatever it is.
-        mode: the session mode that is set where the application names none.
         elicits: whether it is told that a person answers forms.
         resumes: whether it can be relied on to take up a session that its process has lost.
         hold: for `lost_early_cancel`: how long a cancel is held back behind its prompt, in
@@ -102,7 +101,6 @@ class Profile:
     grace: Grace = attrs.field(factory=Grace)
     patience: float = 60.0
     tool: Mapping[str, str | None] | None = None
-    mode: str | None = None
     elicits: bool = False
     resumes: bool = True
     hold: float = 0.0
@@ -146,7 +144,8 @@ PROFILES: Mapping[str, Profile] = {
             "copilot",
             programs=("copilot",),
             agents=("Copilot",),
-            install="npm install -g @github/copilot",
+            install="npm install -g @github/copilot@1.0.102",
+            floor=(1, 0, 102),
             # A SIGTERM only makes it wait for two seconds before it goes.
             grace=Grace(close=0.0, terminate=0.0, kill=1.0),
             tool={"COPILOT_CLI": "1"},
@@ -159,6 +158,7 @@ PROFILES: Mapping[str, Profile] = {
             programs=("omp",),
             agents=("oh-my-pi",),
             install="npm install -g bun @oh-my-pi/pi-coding-agent@18.2.3",
+            floor=(18, 2, 3),
             grace=Grace(close=0.2),
             # Its tools carry Claude's CLAUDECODE as well, which says nothing of whose they are.
             tool={"OMPCODE": "1"},
@@ -170,6 +170,7 @@ PROFILES: Mapping[str, Profile] = {
             programs=("codex-acp",),
             agents=("@agentclientprotocol/codex-acp", "codex-acp"),
             install="npm install -g @agentclientprotocol/codex-acp@2.6.0",
+            floor=(0, 16),
             grace=Grace(close=0.2),
             tool={"CODEX_THREAD_ID": None},
             faults=(Fault("missed_cancel"), Fault("silent_connection", below=(2,))),
@@ -197,6 +198,7 @@ PROFILES: Mapping[str, Profile] = {
             programs=("opencode",),
             agents=("OpenCode",),
             install="npm install -g opencode-ai@1.18.33",
+            floor=(1, 18, 33),
             tool={"OPENCODE": "1"},
             faults=(Fault("empty_completion"),),
         ),
@@ -205,6 +207,7 @@ PROFILES: Mapping[str, Profile] = {
             programs=("gemini",),
             agents=("gemini-cli",),
             install="npm install -g @google/gemini-cli@0.61.0",
+            floor=(0, 61),
             grace=Grace(close=0.2),
             tool={"GEMINI_CLI": "1"},
             resumes=False,
@@ -215,6 +218,7 @@ PROFILES: Mapping[str, Profile] = {
             programs=("qwen",),
             agents=("qwen-code",),
             install="npm install -g @qwen-code/qwen-code@0.15.10",
+            floor=(0, 15, 10),
             grace=Grace(close=0.5),
             tool={"QWEN_CODE": "1"},
         ),

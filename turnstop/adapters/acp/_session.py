@@ -113,9 +113,8 @@ async def _load(
     number = str(session)
     params = {"sessionId": number, **settings.to_params()}
     answer = await agent.rpc.call_within(_PATIENCE, way, params)
-    named = session.named if isinstance(session, AcpSession) else frozenset[str]()
     mode = await _set_mode(agent, number, settings, answer)
-    return AcpSession(number, process, agent, named=named, mode=mode)
+    return AcpSession(number, process, agent, mode=mode)
 
 
 async def _begin(

@@ -68,8 +68,7 @@ class AcpTurn:
         self._answered = trio.Event()
         self._answer: object = None
         self._error: Exception | None = None
-        self._asked = self._stopping = self._killed = False
-        self._had_open_tools = False
+        self._asked = self._stopping = self._had_open_tools = False
 
     def __repr__(self) -> str:
         return f"<AcpTurn of session {self.session} of {self._agent.name}>"
@@ -243,13 +242,10 @@ class AcpTurn:
         return await self._offspring().end(found)
 
     def _knows_tools(self) -> bool:
-        return self._is_ended() or self._agent.profile.tool is not None
-
-    def _is_ended(self) -> bool:
-        return self._killed or self._agent.broken.is_set()
+        return self._agent.broken.is_set() or self._agent.profile.tool is not None
 
     def _offspring(self) -> Offspring:
-        if self._is_ended():
+        if self._agent.broken.is_set():
             return Offspring(self._agent.mark, {}, 0, self._look)
         tool = self._agent.profile.tool or {}
         return Offspring(self._agent.mark, tool, self._began, self._look)
