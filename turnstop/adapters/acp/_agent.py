@@ -198,7 +198,7 @@ def to_agent(peer: _Peer, launch: Launch, hello: Mapping[str, Any], mark: tuple[
         profile,
         name or profile.name,
         version,
-        profile.remedies(name, version),
+        profile.remedies(version),
         mark,
         capabilities if isinstance(capabilities, dict) else {},
         _logins(hello),

@@ -52,20 +52,16 @@ class Fault:
 
     Attributes:
         remedy: its name.
-        agents: the agents that get it wrong, as they name themselves; empty: all of the profile.
         below: the version from which on it is right; None: no version is known to be.
         instead: what to take instead.
     """
 
     remedy: RemedyName
-    agents: tuple[str, ...] = ()
     below: Version | None = None
     instead: str = ""
 
-    def hits(self, agent: str, version: Version | None) -> bool:
-        """Whether this agent has it. A version that is not told is not known to be right."""
-        if self.agents and agent not in self.agents:
-            return False
+    def hits(self, version: Version | None) -> bool:
+        """Whether this version has it. One that is not told is not known to be right."""
         return self.below is None or version is None or version < self.below
 
 
@@ -108,10 +104,10 @@ class Profile:
     again: float = 2.0
     faults: tuple[Fault, ...] = ()
 
-    def remedies(self, agent: str, version: str) -> frozenset[str]:
-        """The remedies that this agent needs."""
+    def remedies(self, version: str) -> frozenset[str]:
+        """The remedies that this version needs."""
         numbers = parse_version(version)
-        return frozenset(one.remedy for one in self.faults if one.hits(agent, numbers))
+        return frozenset(one.remedy for one in self.faults if one.hits(numbers))
 
     def check(self, agent: str, version: str) -> None:
         """See that it is one whose stop can be told the end of.
@@ -121,7 +117,7 @@ class Profile:
         """
         numbers = parse_version(version)
         for fault in self.faults:
-            if fault.remedy == "answers_early" and fault.hits(agent, numbers):
+            if fault.remedy == "answers_early" and fault.hits(numbers):
                 told = f" {version}" if version else ", which does not tell its version,"
                 raise BackendRefused(
                     f"{agent or self.name}{told} answers a prompt before it has run, once a "
