@@ -88,6 +88,9 @@ OWN: Mapping[str, Probed | NoRemoteWork] = {
             f"{_HERE}.acp:Acp{one}Probe"
             for one in ("", "Shared", "Claude", "Codex", "Copilot", "Qwen")
         ),
+        real=(f"{_HERE}.real_acp:RealCodexAgentProbe", f"{_HERE}.real_acp:RealClaudeAgentProbe"),
+        real_needs=("h11",),
+        real_install=_BENCH,
     ),
     "claude": Probed(
         (f"{_HERE}.claude:ClaudeProbe",),
