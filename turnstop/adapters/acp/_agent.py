@@ -23,6 +23,8 @@ __all__ = ["Agent", "Launch", "greet", "open_agent"]
 
 _PROTOCOL = 1
 _MARK = "TURNSTOP_AGENT"
+# The first start after an installation takes some of them five seconds on an idle machine.
+_PATIENCE = 60.0
 
 
 class _Process(Protocol):
@@ -232,7 +234,7 @@ async def open_agent(launch: Launch) -> AsyncGenerator[Agent, None]:
         topic_of=topic_of,
         fallback=decline,
         handshake=shake_hands,
-        patience=profile.patience,
+        patience=_PATIENCE,
         name=profile.name if profile.name != "generic" else "",
         cwd=launch.cwd,
         env={**profile.env, **launch.env, mark[0]: mark[1]},

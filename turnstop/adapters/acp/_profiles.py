@@ -77,8 +77,8 @@ class Profile:
         floor: the lowest version that was seen to keep the promises; None: none is checked.
         env: laid over the environment of its process.
         grace: how long each rung of its end may take.
-        patience: within how many seconds of its start it must have answered.
-        tool: what it puts into the environment of its tools' processes; None: whatever it is.
+        tool: what it puts into the environment of its tools' processes, None in place of a value
+            for whatever it is; None where they are not known by anything.
         elicits: whether it is told that a person answers forms.
         resumes: whether it can be relied on to take up a session that its process has lost.
         hold: for `lost_early_cancel`: how long a cancel is held back behind its prompt, in
@@ -95,7 +95,6 @@ class Profile:
     floor: Version | None = None
     env: Mapping[str, str | None] = attrs.field(factory=dict)
     grace: Grace = attrs.field(factory=Grace)
-    patience: float = 60.0
     tool: Mapping[str, str | None] | None = None
     elicits: bool = False
     resumes: bool = True
