@@ -11,7 +11,7 @@ from turnstop.testing.probes.real_acp import RealClaudeAgentProbe, RealCodexAgen
 
 from . import real_program
 
-# What its agent makes hard: an answer to a cancel comes before the turn is over, and words after it.
+# What its agent makes hard: it answers a cancel before the turn is over, and has more to say.
 OF_CLAUDE = (
     "stop_ends_the_work",
     "stop_is_told_once",
