@@ -347,6 +347,7 @@ async def test_a_kill_ends_this_rooms_process_only(autojump_clock: MockClock) ->
         await begun(far_end, 1)
         await one.kill()
         assert [cli.ended for cli in far_end.processes] == [True, False]
+        assert [cli.hastened for cli in far_end.processes] == [True, False]
         with pytest.raises(BackendLost) as caught:
             await follow(one)
         assert caught.value.gone
@@ -404,6 +405,18 @@ def answers_of(far_end: RecordingClaude) -> dict[str, Frame]:
     frames = [one.body for one in far_end.wire if one.direction == "->"]
     answers = [one["response"] for one in frames if one["type"] == "control_response"]
     return {one["request_id"]: one for one in answers}
+
+
+async def test_what_is_asked_before_the_turn_begins_is_denied(autojump_clock: MockClock) -> None:
+    async with claude() as (backend, far_end):
+        turn, reader = await backend.start(request()), Reader("allow")
+        asked: Frame = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {}}
+        far_end.processes[0].write("control_request", request_id="q", request=asked)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(follow, turn, reader)
+            await far_end.finish(await begun(far_end))
+        assert answers_of(far_end)["q"]["response"]["behavior"] == "deny"
+        assert reader.of(Ask) == []
 
 
 async def test_what_is_no_question_is_refused_in_a_turn_too(autojump_clock: MockClock) -> None:

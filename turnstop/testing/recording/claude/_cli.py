@@ -31,6 +31,7 @@ class Cli:
         later: for what it does later; ends with its connection.
         ended: whether the process has ended.
         clings: whether it cannot be ended.
+        hastened: whether it was told to end at once.
         old: whether it knows of no message what becomes of it, and names none in its results.
     """
 
@@ -40,6 +41,7 @@ class Cli:
     later: trio.Nursery
     ended: bool = False
     clings: bool = False
+    hastened: bool = False
     old: bool = False
     near: trio.StapledStream[Any, Any] = attrs.field(init=False)
     _far: trio.StapledStream[Any, Any] = attrs.field(init=False)

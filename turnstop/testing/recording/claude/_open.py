@@ -50,9 +50,8 @@ async def _find_none(marks: Mapping[str, str]) -> Sequence[Marked]:
 class _Process:
     """What stands for a peer, and for its process."""
 
-    def __init__(self, claude: RecordingClaude, cli: Cli, rpc: Connection) -> None:
+    def __init__(self, cli: Cli, rpc: Connection) -> None:
         self.rpc = rpc
-        self._claude = claude
         self._cli = cli
 
     @property
@@ -64,7 +63,8 @@ class _Process:
         return self.rpc.broken
 
     def hasten(self) -> None:
-        self._claude.end(self._cli)
+        # Whether it heeds that or not, it is ended with its connection.
+        self._cli.hastened = True
 
     def loss(self) -> BackendLost:
         fate = "has ended" if self._cli.ended else "is still running"
@@ -85,7 +85,7 @@ async def _connect(
         async with open_connection(
             cli.near, cli.near, topic_of=topic_of, fallback=unasked.hear, dialect=StreamJson()
         ) as rpc:
-            process = _Process(claude, cli, rpc)
+            process = _Process(cli, rpc)
             try:
                 await unasked.greet(rpc)
                 yield process
