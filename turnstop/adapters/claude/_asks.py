@@ -49,8 +49,6 @@ def cancelled() -> Mapping[str, Any]:
 
 def decline(incoming: Incoming) -> None:
     """Answer what no turn takes; a notification needs nothing."""
-    if not incoming.wants_reply:
-        return
     if to_ask(incoming) is None:
         incoming.refuse(f"turnstop does not serve {incoming.method}")
     else:

@@ -103,9 +103,8 @@ class Unasked:
 
     def hear(self, incoming: Incoming) -> None:
         """Take what no turn takes."""
-        if incoming.wants_reply:
-            decline(incoming)
-        elif incoming.method == "system/init" and self._rpc is not None:
+        decline(incoming)
+        if incoming.method == "system/init" and self._rpc is not None:
             # Nobody waits for the answer. What is queued behind it stays queued.
             request = {"request_id": "unasked", "request": {"subtype": "interrupt"}}
             self._rpc.notify("control_request", request)

@@ -64,7 +64,7 @@ class _Process:
 
     def hasten(self) -> None:
         # Whether it heeds that or not, it is ended with its connection.
-        self._cli.hastened = True
+        self._cli.hastened = not self._cli.ended
 
     def loss(self) -> BackendLost:
         fate = "has ended" if self._cli.ended else "is still running"
