@@ -132,6 +132,11 @@ class Progress:
         self._idle = not busy and (self.begun.is_set() or failed)
         return found
 
+    @property
+    def answering(self) -> bool:
+        """Whether an answer has begun."""
+        return bool(self._answers)
+
     def is_over(self) -> bool:
         """Whether the turn has ended; `end` says how."""
         return self.aborted or self._removed or (self._idle and not self.doubtful)

@@ -30,7 +30,9 @@ OpenCodeContent: TypeAlias = str | Sequence[Mapping[str, Any]]
 _LEAVES_WITHIN = 0.05
 _LOOK_EVERY = 0.25
 _DOUBTS_FOR = 0.03
-_DOUBTS = 16
+_TRUSTS_FOR = 0.25
+_DOUBTS = 8
+_NEWEST = 20
 _SOON = 2
 _NEVER = 8
 _LOOKS = 5
@@ -90,7 +92,9 @@ class OpenCodeTurn:
     async def _next(self) -> Heard | Gap | None:
         """What is said next; None where something is in doubt and nothing more is said."""
         if self._progress.doubtful:
-            return await self._listener.receive_within(_DOUBTS_FOR)
+            # Where an answer has begun, its end is nearly always on its way.
+            seconds = _TRUSTS_FOR if self._progress.answering else _DOUBTS_FOR
+            return await self._listener.receive_within(seconds)
         return await self._listener.receive()
 
     def _may_look(self) -> bool:
@@ -176,7 +180,7 @@ class OpenCodeTurn:
             try:
                 # The status first: what ends after it was read is told by the stream.
                 busy = await self._server.is_busy(self._known)
-                messages = await wire.get(f"/session/{self._known}/message")
+                messages = await self._fetch_messages()
                 waiting: list[tuple[str, Any]] = []
                 for kind in () if self._progress.told else (PERMISSION, QUESTION):
                     listed = await wire.get(f"/{kind.partition('.')[0]}")
@@ -191,6 +195,15 @@ class OpenCodeTurn:
                 break
         mine = {str(self._known), *self._agents.sessions}
         return messages, [one for one in waiting if one[1].get("sessionID") in mine], busy
+
+    async def _fetch_messages(self) -> list[Any]:
+        """The session's messages, back to this turn's own at least."""
+        path = f"/session/{self._known}/message"
+        newest: list[Any] = await self._server.wire.get(path, limit=_NEWEST)
+        if any(one["info"].get("id") == self._message for one in newest):
+            return newest
+        whole: list[Any] = await self._server.wire.get(path)
+        return whole
 
     async def cancel(self, sent: Callable[[], None]) -> None:
         """Abort the sub-agents and the turn; see that it was not too early for that."""

@@ -27,6 +27,7 @@ class RecordingOpenCode(httpx2.AsyncBaseTransport):
         works: every message that it was sent, refused ones included.
         calls: every request, as `METHOD /path`, in the order in which they came.
         cancels: what becomes of an abort.
+        rejecting_ends: whether a rejected permission ends the run, as in the real one.
         ends_after: how many seconds after an abort that is obeyed the work ends.
         version: what it says it is.
         asked: the permissions that are not answered, by id.
@@ -36,6 +37,7 @@ class RecordingOpenCode(httpx2.AsyncBaseTransport):
         self.works: list[Work] = []
         self.calls: list[str] = []
         self.cancels: Cancels = "obeyed"
+        self.rejecting_ends = False
         self.ends_after = 0.0
         self.refuses = False
         self.version = "1.18.33"
@@ -202,6 +204,8 @@ class RecordingOpenCode(httpx2.AsyncBaseTransport):
             work.replies.append(body.get("reply", body) if isinstance(body, dict) else body)
             told = {"sessionID": properties["sessionID"], "requestID": number}
             self._say("permission.replied", told)
+            if self.rejecting_ends and body == {"reply": "reject"}:
+                self._end(self._home(work), finish="tool-calls")
         return answer(True)
 
     # The levers.

@@ -1,0 +1,112 @@
+"""The opencode in memory is honest: in each scene it speaks as the real one did."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from turnstop import BackendError
+from turnstop.testing import run_in_virtual_time
+from turnstop.testing.golden import WireFrame, differences, read_wire
+
+try:
+    from turnstop.adapters.opencode import open_opencode
+    from turnstop.testing.recording.opencode import URL, RecordingOpenCode
+    from turnstop.testing.recording.opencode.rules import RULES, opencode_names
+    from turnstop.testing.recording.opencode.scenes import SCENES
+    from turnstop.testing.recording.opencode.tap import WireTap
+except ImportError as absent:
+    if os.environ.get("TURNSTOP_REAL") == "require":
+        raise
+    pytest.skip(str(absent), allow_module_level=True)
+
+FOLDER = Path(__file__).parents[1] / "golden" / "opencode"
+Disturb = Callable[[RecordingOpenCode], object]
+PROMPTS = {"answer": "answer", "park": "park 1", "ask": "tool answer $ true"}
+
+
+@attrs.define
+class RecordedWorld:
+    server: RecordingOpenCode
+    nursery: trio.Nursery
+    count: int = 0
+
+    def message(self, word: str) -> str:
+        self.count += 1
+        name = f"message-{self.count}"
+        self.nursery.start_soon(self.play, name, word)
+        return f"[turn:{name}] {PROMPTS[word]}"
+
+    async def play(self, name: str, word: str) -> None:
+        while not (found := [one for one in self.server.works if name in one.text]):  # noqa: ASYNC110
+            await trio.sleep(0.001)
+        await trio.sleep(0.001)
+        if word == "ask":
+            self.server.rejecting_ends = True
+            self.server.ask(found[0])
+        else:
+            self.server.say(found[0], f"answer to {name}" if word == "answer" else "piece 0 ")
+        if word == "answer":
+            self.server.finish(found[0])
+
+
+async def played(name: str, disturb: Disturb) -> list[WireFrame]:
+    async with trio.open_nursery() as nursery:
+        server = RecordingOpenCode(nursery)
+        disturb(server)
+        tap = WireTap(server)
+        async with open_opencode(URL, transport=tap) as backend:
+            # Only a dishonest server fails where its scene does not say so.
+            with suppress(BackendError):
+                await SCENES[name](backend, RecordedWorld(server, nursery))
+            await trio.sleep(0.3)
+        nursery.cancel_scope.cancel()
+    return tap.frames
+
+
+def unlike(name: str, disturb: Disturb = lambda server: None) -> list[str]:
+    found = run_in_virtual_time(played, name, disturb)
+    golden = read_wire(FOLDER / f"{name}.jsonl")
+    return differences(golden.frames, found, RULES, opencode_names)
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_it_speaks_as_the_real_one_did(name: str) -> None:
+    assert unlike(name) == []
+
+
+def test_every_recording_is_of_a_scene() -> None:
+    assert {path.stem for path in FOLDER.glob("*.jsonl")} == {*SCENES}
+    for name in SCENES:
+        wire = read_wire(FOLDER / f"{name}.jsonl")
+        assert (wire.program, wire.scene) == ("opencode", name)
+
+
+def no_end(server: RecordingOpenCode) -> None:
+    server.cancels = "ignored"
+
+
+def no_words(server: RecordingOpenCode) -> None:
+    server.say = lambda work, text: None  # type: ignore[method-assign]
+
+
+def another_end(server: RecordingOpenCode) -> None:
+    server.finish = server.fail  # type: ignore[method-assign]
+
+
+DISHONEST = [
+    ("stop_while_running", no_end, "message.updated assistant error: does not come"),
+    ("finish", no_words, "message.part.delta: does not come"),
+    ("finish", another_end, "message.updated assistant error: comes"),
+]
+
+
+@pytest.mark.parametrize(("name", "disturb", "text"), DISHONEST)
+def test_a_server_that_is_not_honest_is_seen(name: str, disturb: Disturb, text: str) -> None:
+    assert any(text in line for line in unlike(name, disturb))
