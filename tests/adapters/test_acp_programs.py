@@ -18,7 +18,7 @@ from turnstop import BackendError, BackendLost, BackendRefused, Ending, Proof, S
 from turnstop.adapters.acp import open_acp
 from turnstop.adapters.acp._profiles import PROFILES, find_profile, parse_version
 from turnstop.events import Text
-from turnstop.transports.proctable import find_marked
+from turnstop.transports.proctable import find_marked, ticks_now
 
 # A whole agent. What stands in the place of `on_prompt` is what each test is about.
 AGENT = """
@@ -363,7 +363,10 @@ async def test_what_a_tool_has_left_is_ended_and_a_helper_is_not(tmp_path: Path)
         async with rooms.turn("kitchen", "done") as turn:
             async for _ in turn:
                 pass
-        # What a turn that ended by itself has left is nobody's to end.
+        # What a turn that ended by itself has left is nobody's to end. The table counts in ticks.
+        left_at = ticks_now()
+        while ticks_now() == left_at:  # noqa: ASYNC110 - a clock gives no event
+            await trio.sleep(0.001)
         for word, left in (("helper", 2), ("tool", 2)):
             async with rooms.turn("kitchen", word) as turn:
                 await hear(turn, "left")
