@@ -216,6 +216,24 @@ def test_a_lost_stop_is_exit_status_1_and_named(monkeypatch: pytest.MonkeyPatch)
     assert "a stubborn step" in found["losses"][0]
 
 
+class InterruptedBench(LocalBench):
+    @asynccontextmanager
+    async def open_runner(self, runner: RunnerName, target: Target) -> AsyncIterator[Runner]:
+        raise KeyboardInterrupt
+        yield
+
+
+def test_what_was_measured_before_an_interrupt_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"local": LocalBench(), "codex": InterruptedBench()}
+    monkeypatch.setattr(command, "benches", lambda *_: known)
+    result = bench("codex", "--moment", "running", "--json")
+    assert result.exit_code == 130
+    assert result.stderr.splitlines()[-1] == "interrupted"
+    found = json.loads(result.stdout)
+    assert found["interrupted"] is True
+    assert [row["backend"] for row in found["rows"]] == ["local"]
+
+
 class ShutBench(LocalBench):
     @asynccontextmanager
     async def open_runner(self, runner: RunnerName, target: Target) -> AsyncIterator[Runner]:

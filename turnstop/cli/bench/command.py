@@ -117,9 +117,12 @@ def bench(
     if json_file is not None:
         with writing("--json"), json_file as file:
             file.write(json.dumps(results.to_json(), indent=1) + "\n")
-    if plot_file is not None:
+    if plot_file is not None and results.series:
         with writing("--plot"):
             plot(results.series, plot_file)
+    if results.interrupted:
+        click.echo("interrupted", err=True)
+        sys.exit(INTERRUPTED)
     if any(row.lost for row in results.rows if row.runner == "turnstop"):
         sys.exit(LOST)
     if results.failures:
@@ -127,7 +130,7 @@ def bench(
 
 
 def run(plan: Plan) -> Results:
-    """Measure, with a progress bar; Ctrl-C or a SIGTERM ends what was started, and the command."""
+    """Measure, with a progress bar; Ctrl-C and SIGTERM end what was started, not the figures."""
     if importlib.util.find_spec("rich") is None:
         raise Missing("bench needs rich: python -m pip install 'turnstop[bench]'")
     from .table import progress
@@ -139,8 +142,7 @@ def run(plan: Plan) -> Results:
         with progress() as bar, interrupted_by(signal.SIGTERM, signal.SIGHUP):
             trio.run(partial(measure, plan, results, bar), strict_exception_groups=True)
     except* KeyboardInterrupt:
-        click.echo("interrupted", err=True)
-        sys.exit(INTERRUPTED)
+        results.interrupted = True
     return results
 
 

@@ -57,6 +57,7 @@ class Results:
         absent: what was not measured since the backend has no such moment.
         missing: the backends that are not installed, and how to install each.
         failures: the backends that did not behave as the bench needs it to, and how.
+        interrupted: whether it was told to end before it was through.
     """
 
     versions: dict[str, str] = attrs.field(factory=dict)
@@ -64,6 +65,7 @@ class Results:
     absent: list[tuple[str, Moment]] = attrs.field(factory=list)
     missing: dict[str, str] = attrs.field(factory=dict)
     failures: dict[str, str] = attrs.field(factory=dict)
+    interrupted: bool = False
     ratios: list[Ratio] = attrs.field(factory=list)
     losses: list[str] = attrs.field(factory=list)
     series: dict[tuple[str, str, RunnerName], Sequence[Sample]] = attrs.field(factory=dict)
@@ -73,6 +75,7 @@ class Results:
         return {
             "versions": self.versions,
             "machine": machine(),
+            "interrupted": self.interrupted,
             "losses": self.losses,
             "missing": self.missing,
             "failures": self.failures,
