@@ -541,6 +541,7 @@ async def waits_until_all_wait() -> None:
 
 
 async def waits_for_a_thread() -> None:
+    waits_for_a_thread.token = trio.lowlevel.current_trio_token()
     await trio.to_thread.run_sync(waits_for_a_thread.go.wait, PATIENCE)
 
 
@@ -600,6 +601,9 @@ def test_a_thread_that_never_returns_is_left_behind() -> None:
     try:
         with pytest.raises(Stalled, match="not over after"):
             run_in_virtual_time(waits_for_a_thread, within=SOON)
+        # What it has to tell the run is dropped, and nothing is printed about it.
+        with pytest.raises(trio.RunFinishedError):
+            waits_for_a_thread.token.run_sync_soon(print)
     finally:
         waits_for_a_thread.go.set()
 
