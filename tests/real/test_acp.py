@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shlex
 import signal
 from collections.abc import AsyncGenerator, Callable
@@ -121,14 +122,16 @@ class World:
 
 
 @asynccontextmanager
-async def open_world(name: str, home: Path, mode: str | None = None) -> AsyncGenerator[World, None]:
+async def open_world(
+    name: str, home: Path, mode: str | None = None, budget: StopBudget = BUDGET
+) -> AsyncGenerator[World, None]:
     program = real_program(name)
     with trio.fail_after(4 * PATIENCE):
         async with open_lab() as lab:
             env = program_env(name, lab.url, home)
             own: dict[str, str | None] = dict.fromkeys(os.environ, None)
             async with open_acp(program.acp_command, cwd=home, env=own | env, mode=mode) as acp:
-                async with turnstop.open_rooms(acp, budget=BUDGET) as rooms:
+                async with turnstop.open_rooms(acp, budget=budget) as rooms:
                     yield World(name, lab, rooms, home)
 
 
@@ -280,6 +283,61 @@ async def test_nothing_is_left_of_a_room_that_is_retired_nor_of_an_agent_that_is
     assert turn is not None
     assert ended(turn) == stopped(name)
     assert world.pids() == []
+
+
+@pytest.mark.parametrize("name", ["codex-acp", "copilot"])
+async def test_an_agent_that_hangs_is_killed_and_comes_back(name: str, tmp_path: Path) -> None:
+    async with open_world(name, tmp_path, budget=StopBudget(0.5, 10.0)) as world:
+        await world.answers()
+        token, prompt = world.prompt("park")
+        async with world.rooms.turn("a", prompt) as turn:
+            await world.lab.parked(token)
+            for pid in world.pids():
+                os.kill(pid, signal.SIGSTOP)
+            turn.stop()
+            await trio.sleep_forever()
+        settlement = turn.settlement
+        assert settlement is not None
+        assert (settlement.ending, settlement.clean) == (Ending.KILLED, True)
+        await world.saw_the_end(token)
+        assert not is_replaced(await world.answers())
+
+
+async def test_an_agent_that_hears_nothing_between_two_tries_is_killed(tmp_path: Path) -> None:
+    """qwen asks a model that fails again, and hears no cancel while it waits to."""
+    async with open_world("qwen", tmp_path, budget=StopBudget(1.0, 10.0)) as world:
+        await world.answers()
+        token, prompt = world.prompt("refuse")
+        async with world.rooms.turn("a", prompt) as turn:
+            await world.lab.until(lambda: len(world.lab.requests(token)) > 2)
+            await trio.sleep(0.1)
+            turn.stop()
+            await trio.sleep_forever()
+        settlement = turn.settlement
+        assert settlement is not None
+        assert settlement.ending in (Ending.KILLED, Ending.STOPPED)
+        assert settlement.clean
+        asked = len(world.lab.requests(token))
+        await world.answers()
+        assert len(world.lab.requests(token)) == asked
+
+
+async def test_each_of_many_stopped_prompts_has_one_answer(tmp_path: Path) -> None:
+    """C45, C52: Claude's agent was one answer behind after a stop, and answered as if completed."""
+    async with open_world("claude-agent-acp", tmp_path) as world:
+        dice = random.Random(20)
+        for _ in range(20):
+            token, prompt = world.prompt("park")
+            said = ""
+            async with world.rooms.turn("a", prompt) as turn:
+                with trio.move_on_after(dice.choice((0.002, 0.01, 0.03, 0.1))):
+                    async for event in turn:
+                        said += event.delta if isinstance(event, Text) else ""
+            assert ended(turn) in (stopped(world.name), (Ending.UNSTARTED, None, True))
+            # Of an earlier turn nothing is heard.
+            assert said in "piece 0 piece 1 piece 2 "
+            await world.saw_the_end(token)
+        await world.answers()
 
 
 async def test_an_agent_whose_answers_show_nothing_is_refused(tmp_path: Path) -> None:
