@@ -16,7 +16,8 @@ import trio
 import turnstop
 from turnstop import BackendError, BackendLost, BackendRefused, Ending, Proof, StopBudget
 from turnstop.adapters.acp import open_acp
-from turnstop.adapters.acp._profiles import PROFILES, find_profile, parse_version
+from turnstop.adapters.acp._profile import parse_version
+from turnstop.adapters.acp._profiles import PROFILES, find_profile
 from turnstop.events import Text
 from turnstop.transports.proctable import find_marked, ticks_now
 
@@ -30,7 +31,7 @@ def say(**frame):
 
 def chunk(text):
     update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
-    say(method="session/update", params={"sessionId": "S", "update": update})
+    say(method="session/update", params={"sessionId": session, "update": update})
 
 def on_start(): pass
 def on_hello(number): say(id=number, result={"protocolVersion": 1, "agentCapabilities": {}})
@@ -40,16 +41,18 @@ def on_other(frame): say(id=frame["id"], result={})
 PATCH
 
 on_start()
-prompt = None
+prompts, sessions = {}, 0
 for line in sys.stdin:
     frame = json.loads(line)
     method = frame.get("method")
     if method == "initialize":
         on_hello(frame["id"])
     elif method == "session/new":
-        say(id=frame["id"], result={"sessionId": "S"})
+        sessions += 1
+        say(id=frame["id"], result={"sessionId": f"S{sessions}"})
     elif method == "session/prompt":
-        prompt = frame["id"]
+        session, prompt = frame["params"]["sessionId"], frame["id"]
+        prompts[session] = prompt
         text = frame["params"]["prompt"][0]["text"]
         if text == "answer":
             chunk("the answer")
@@ -60,7 +63,7 @@ for line in sys.stdin:
     elif method in ("authenticate", "session/set_mode"):
         on_other(frame)
     elif method == "session/cancel":
-        say(id=prompt, result={"stopReason": "cancelled"})
+        say(id=prompts[frame["params"]["sessionId"]], result={"stopReason": "cancelled"})
 """
 BUDGET = StopBudget(cancel_within=1.0, kill_within=4.0)
 
@@ -342,7 +345,8 @@ async def test_one_that_exits_when_it_is_stopped_has_ended_its_turn(tmp_path: Pa
 LEAVES = """
 def on_prompt(text):
     command = [sys.executable, "-c", "import time; time.sleep(300)"]
-    env = {**os.environ, **({"QWEN_CODE": "1"} if text in ("tool", "done") else {})}
+    mine = {"QWEN_CODE": "1", "CODEX_THREAD_ID": session}
+    env = {**os.environ, **(mine if text in ("tool", "done") else {})}
     subprocess.Popen(command, start_new_session=True, env=env, stdout=subprocess.DEVNULL)
     if text == "killed":
         time.sleep(300)
@@ -374,6 +378,25 @@ async def test_what_a_tool_has_left_is_ended_and_a_helper_is_not(tmp_path: Path)
             assert turn.settlement is not None
             assert turn.settlement.survivors == ()
             assert await sleepers(tmp_path) == left
+    await end_all(tmp_path)
+
+
+@pytest.mark.parametrize(("profile", "left"), [("codex", 1), ("qwen", 2)])
+async def test_what_is_left_in_a_shared_process_is_known_by_its_session_or_not_at_all(
+    profile: str, left: int, tmp_path: Path
+) -> None:
+    env = {"TURNSTOP_TEST_FOLDER": str(tmp_path)}
+    async with rooms_of(tmp_path, LEAVES, profile=profile, env=env, shared=True) as rooms:
+        async with rooms.turn("kitchen", "tool") as turn:
+            await hear(turn, "left")
+            async with rooms.turn("garden", "tool") as other:
+                await hear(other, "left")
+                assert await sleepers(tmp_path) == 2
+                turn.stop()
+                with trio.CancelScope(shield=True):
+                    while turn.settlement is None:  # noqa: ASYNC110 - the block settles behind it
+                        await trio.sleep(0.01)
+                    assert await sleepers(tmp_path) == left
     await end_all(tmp_path)
 
 

@@ -22,7 +22,8 @@ one field is answered by its value, a longer one by a mapping that is the protoc
 """
 
 from ._open import open_acp
-from ._profiles import PROFILES, Profile
+from ._profile import Profile
+from ._profiles import PROFILES
 from ._turn import AcpContent
 
 __all__ = ["PROFILES", "AcpContent", "Profile", "open_acp"]

@@ -17,7 +17,8 @@ from ..._errors import BackendLost, BackendMisbehaved, BackendRefused
 from ...transports.jsonrpc import Connection, Incoming, RpcError
 from ...transports.peer import open_peer
 from ._asks import decline
-from ._profiles import Profile, profile_of
+from ._profile import Profile
+from ._profiles import profile_of
 
 __all__ = ["Agent", "Launch", "greet", "open_agent"]
 

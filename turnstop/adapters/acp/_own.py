@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import final
 
 from ..._errors import BackendMisbehaved
@@ -19,6 +20,9 @@ class OwnAcpTurn(AcpTurn):
     async def kill(self) -> None:
         """End the process, with SIGTERM and then SIGKILL to its group."""
         await self._end_agent()
+
+    def _tool(self) -> Mapping[str, str | None] | None:
+        return self._agent.profile.tool
 
     async def _end_agent(self) -> Proof:
         process = self.session.process

@@ -234,18 +234,23 @@ class AcpTurn:
 
     async def leftovers(self) -> list[TableEntry]:
         """The processes of its tools that are alive; of an agent that was ended, all of its own."""
-        return await self._offspring().find() if self._knows_tools() else []
+        offspring = self._offspring()
+        return [] if offspring is None else await offspring.find()
 
     async def sweep(self, leftovers: Sequence[object]) -> list[TableEntry]:
         """End them, and whatever they started since."""
         found = [one for one in leftovers if isinstance(one, TableEntry)]
-        return await self._offspring().end(found)
+        offspring = self._offspring()
+        return found if offspring is None else await offspring.end(found)
 
-    def _knows_tools(self) -> bool:
-        return self._agent.broken.is_set() or self._agent.profile.tool is not None
+    def _offspring(self) -> Offspring | None:
+        agent = self._agent
+        if agent.broken.is_set():
+            return Offspring(agent.mark, {}, 0, self._look)
+        tool = self._tool()
+        return None if tool is None else Offspring(agent.mark, tool, self._began, self._look)
 
-    def _offspring(self) -> Offspring:
-        if self._agent.broken.is_set():
-            return Offspring(self._agent.mark, {}, 0, self._look)
-        tool = self._agent.profile.tool or {}
-        return Offspring(self._agent.mark, tool, self._began, self._look)
+    def _tool(self) -> Mapping[str, str | None] | None:
+        """What tells its tools from those of the rooms that share the process; None: nothing."""
+        name = self._agent.profile.tool_session
+        return None if name is None else {name: str(self.session)}
