@@ -112,8 +112,9 @@ def bench(
         named=frozenset(names) | ({"codex"} if codex is not None else set()),
     )
     results = run(plan)
-    with writing("the table"):
-        _show(results, sys.stderr if json_name == "-" else sys.stdout)
+    if results.rows or results.failures:
+        with writing("the table"):
+            _show(results, sys.stderr if json_name == "-" else sys.stdout)
     if json_file is not None:
         with writing("--json"), json_file as file:
             file.write(json.dumps(results.to_json(), indent=1) + "\n")
