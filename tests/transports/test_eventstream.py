@@ -44,6 +44,7 @@ class Server:
     opened: list[float] = attrs.field(factory=list)
     fails: Exception | None = None
     silent: bool = False
+    opens: bool = True
     sides: list[trio.MemorySendChannel[bytes | Exception]] = attrs.field(factory=list)
 
     @asynccontextmanager
@@ -52,6 +53,8 @@ class Server:
         self.opened.append(trio.current_time())
         if self.fails is not None:
             raise self.fails
+        if not self.opens:
+            await trio.sleep_forever()
         send, receive = trio.open_memory_channel[bytes | Exception](math.inf)
         self.sides.append(send)
         if not self.silent:
@@ -89,21 +92,34 @@ async def test_a_closed_listener_hears_no_more_and_keeps_what_it_has(
 ) -> None:
     server = Server()
     async with open_event_stream(server.connect, sort, patience=PATIENCE) as stream:
-        listener = stream.listen("one")
+        listener, other = stream.listen("one"), stream.listen("one")
+        listener.also("both")
         server.say("one", 1)
         await trio.sleep(0.1)
         listener.close()
         listener.close()
-        server.say("one", 2)
-        await trio.sleep(0.1)
+        for key in ("both", "one"):
+            server.say(key, 2)
+        assert [await other.receive() for _ in range(2)] == [1, 2]
         assert await listener.receive() == 1
         with pytest.raises(BackendLost, match="listener is closed"):
             await listener.receive()
+        other.close()
+        assert not stream._listeners
 
 
-@pytest.mark.parametrize("how", ["end", "break", "garbage", "nonsense", "silence"])
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("end", "stream of events ended"),
+        ("break", "broken"),
+        ("garbage", "no event: 'lorem ipsum'"),
+        ("nonsense", "no event: '7'"),
+        ("silence", "stream of events was silent for 30 s"),
+    ],
+)
 async def test_a_stream_that_breaks_is_taken_up_and_everybody_is_told(
-    how: str, autojump_clock: object
+    how: str, why: str, autojump_clock: object
 ) -> None:
     server = Server()
     async with open_event_stream(server.connect, sort, patience=PATIENCE) as stream:
@@ -123,6 +139,38 @@ async def test_a_stream_that_breaks_is_taken_up_and_everybody_is_told(
         assert heard == ["before", Gap(), "after"]
         assert await listeners[1].receive() == Gap()
         assert not stream.broken.is_set()
+        assert why in str(stream.why)
+
+
+async def test_a_heartbeat_is_no_silence(autojump_clock: object) -> None:
+    server = Server()
+    async with open_event_stream(server.connect, sort, patience=PATIENCE) as stream:
+        for _ in range(10):
+            await trio.sleep(20.0)
+            server.raw(b": still here\n\n")
+        assert len(server.opened) == 1
+        assert stream.why is None
+
+
+async def test_one_that_does_not_open_again_is_lost(autojump_clock: object) -> None:
+    server = Server()
+    async with open_event_stream(server.connect, sort, patience=PATIENCE) as stream:
+        server.opens = False
+        server.raw(BackendLost("broken"))
+        began = trio.current_time()
+        await stream.broken.wait()
+        assert trio.current_time() - began == pytest.approx(30.1)
+        assert "silent for 30 s" in str(stream.why)
+
+
+async def test_the_first_declaration_of_a_loss_stands(autojump_clock: object) -> None:
+    async with open_event_stream(Server().connect, sort, patience=PATIENCE) as stream:
+        listener = stream.listen("one")
+        for why in ("first", "second"):
+            stream.declare_lost(lambda why=why: BackendLost(why))
+            assert stream.broken.is_set()
+        with pytest.raises(BackendLost, match="first"):
+            await listener.receive()
 
 
 async def test_the_gap_is_told_when_the_next_stream_speaks_and_not_before(

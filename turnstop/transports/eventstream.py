@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Generic, TypeAlias, TypeVar, final
 
 import attrs
@@ -39,9 +39,9 @@ class Patience:
     Attributes:
         first: the pause before the first attempt; doubled for each further one, up to `longest`.
         longest: the longest pause.
-        total: how long a stream may stay broken before it is lost.
-        silence: how long a stream may be silent before it is taken for broken; a server that has
-            nothing to say sends a heartbeat.
+        total: how long a stream may stay broken and yet be tried once more.
+        silence: how long a stream may be silent, or take to open, before it is taken for broken;
+            a server that has nothing to say sends a heartbeat.
     """
 
     first: float = 0.02
@@ -143,9 +143,8 @@ class EventStream(Generic[Item]):
         pause = self._patience.first
         deadline = math.inf
         while not self.broken.is_set():
-            with suppress(BackendError):
-                if await self._read(connect):
-                    pause, deadline = self._patience.first, math.inf
+            if await self._read(connect):
+                pause, deadline = self._patience.first, math.inf
             now = trio.current_time()
             deadline = min(deadline, now + self._patience.total)
             # The first stream has not begun: whoever opened it is told at once.
@@ -158,17 +157,17 @@ class EventStream(Generic[Item]):
     async def _read(self, connect: Connect) -> bool:
         """Read one stream to its end; whether anything of sense was heard of it."""
         heard = False
-        parser = EventParser()
+        parser, silence = EventParser(), self._patience.silence
         try:
-            async with connect() as chunks:
-                with trio.CancelScope() as scope:
-                    scope.deadline = trio.current_time() + self._patience.silence
+            with trio.move_on_after(silence) as scope:
+                async with connect() as chunks:
                     async for chunk in chunks:
-                        scope.deadline = trio.current_time() + self._patience.silence
+                        scope.deadline = trio.current_time() + silence
                         for event in parser.feed(chunk):
                             self._hear(event, first=not heard)
                             heard = True
-            self.why = BackendLost("the server ended its stream of events")
+            how = f"was silent for {silence:g} s" if scope.cancelled_caught else "ended"
+            self.why = BackendLost(f"the server's stream of events {how}")
         except BackendError as error:
             self.why = error
         return heard
@@ -178,7 +177,8 @@ class EventStream(Generic[Item]):
             keys, item = self._sort(event)
         except (ValueError, KeyError, TypeError) as error:
             raise BackendMisbehaved(f"it sent no event: {event.data[:200]!r}") from error
-        if first and self._opened.is_set():
+        if first:
+            # Of the very first stream nobody hears this: who opens it still waits for it.
             for listener in self._everybody():
                 listener._push.send_nowait(Gap())
         self._opened.set()
