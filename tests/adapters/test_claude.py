@@ -473,6 +473,19 @@ async def test_a_task_that_cannot_be_stopped_is_named(autojump_clock: MockClock)
         assert await turn.leftovers() == []
 
 
+async def test_a_task_that_claude_does_not_know_has_ended(autojump_clock: MockClock) -> None:
+    async with claude() as (backend, far_end):
+        turn = await backend.start(request())
+        work = await begun(far_end)
+        await far_end.run_behind(work)
+        await far_end.run_behind(work)
+        await stop(turn)
+        left = await turn.leftovers()
+        del far_end.tasks["b_1"]
+        assert await turn.sweep(left) == []
+        assert far_end.tasks == {}
+
+
 # Questions.
 
 

@@ -82,7 +82,10 @@ class World:
     def commands(self) -> list[bytes]:
         """Everything that this world's Claude has started, found by nothing but its home."""
         found = self._processes().values()
-        return [command for command in found if command and b"stream-json" not in command]
+        # It looks at the process table itself, now and then.
+        own = (b"ps\0", b"/bin/ps\0", b"/usr/bin/ps\0")
+        commands = [one for one in found if one and not one.startswith(own)]
+        return [command for command in commands if b"stream-json" not in command]
 
     def _processes(self) -> dict[int, bytes]:
         found = {}

@@ -13,7 +13,7 @@ from ...transports.jsonrpc import Connection, Incoming, RpcError
 from ...transports.offspring import Offspring
 from ...transports.proctable import TableEntry
 
-_PATIENCE = 0.5
+_PATIENCE = 1.0
 
 
 @attrs.frozen
@@ -68,15 +68,21 @@ class Left:
         """
         # A task whose process just ends would wake Claude, to tell it; one that is stopped waits
         # for the next message. So Claude is told first.
-        tasks = [one for one in found if isinstance(one, BackgroundTask)]
-        left = [task for task in tasks if not await self._stop(task)]
+        tasks = await self._stop([one for one in found if isinstance(one, BackgroundTask)])
         processes = [one for one in found if isinstance(one, TableEntry)]
-        return [*left, *await self._offspring.end(processes)]
+        return [*tasks, *await self._offspring.end(processes)]
 
-    async def _stop(self, task: BackgroundTask) -> bool:
-        with suppress(RpcError, BackendLost):
-            await self._rpc.call_within(_PATIENCE, "stop_task", {"task_id": task.number})
-            self._tasks.pop(task.number, None)
-            return True
-        # With its process, its tasks are gone; and a task that it does not know has ended.
-        return self._rpc.broken.is_set()
+    async def _stop(self, tasks: Sequence[BackgroundTask]) -> list[BackgroundTask]:
+        """Have Claude stop them; those that it was not seen to stop."""
+        left = list(tasks)
+        # One that does not answer for one of them is not asked about the next.
+        with suppress(BackendLost):
+            for task in tasks:
+                # One that it does not know has ended.
+                with suppress(RpcError):
+                    params = {"task_id": task.number}
+                    await self._rpc.call_within(_PATIENCE, "stop_task", params)
+                left.remove(task)
+                self._tasks.pop(task.number, None)
+        # With its process, its tasks are gone.
+        return [] if self._rpc.broken.is_set() else left

@@ -96,11 +96,18 @@ class RecordingClaude(WorkingClaude):
             self._answered(frame["response"])
         elif frame["request"]["subtype"] == "interrupt":
             self._told(cli, frame)
+        elif frame["request"]["subtype"] == "initialize":
+            cli.answer(frame, {"claude_code_version": "2.1.332"})
         else:
-            task = self.tasks.pop(str(frame["request"].get("task_id")), None)
-            if task is not None:
-                cli.task("task_notification", frame["request"]["task_id"], status="stopped")
-            cli.answer(frame, {"claude_code_version": "2.1.332"} if task is None else {})
+            self._stop_task(cli, frame)
+
+    def _stop_task(self, cli: Cli, frame: Frame) -> None:
+        number = str(frame["request"]["task_id"])
+        if self.tasks.pop(number, None) is None:
+            cli.refuse(frame, f"No task found with ID: {number}")
+            return
+        cli.task("task_notification", number, status="stopped")
+        cli.answer(frame, {})
 
     def _take(self, cli: Cli, frame: Frame) -> None:
         content = frame["message"]["content"]

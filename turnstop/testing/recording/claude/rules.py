@@ -94,8 +94,13 @@ _EARLY = (
 def rules_for(scene: str) -> dict[str, Rule]:
     """The rules of one scene.
 
-    A stop at the start cancels the message, or the turn that it has just become.
+    A stop at the start cancels the message, or the turn that it has just become. And where a
+    permission is open, the answer that it is given ends the turn as well as the interrupt does:
+    either may come first.
     """
+    if scene == "stop_while_a_permission_is_open":
+        told = "<- interrupt = success"
+        return {**RULES, told: attrs.evolve(RULES[told], anywhere=True)}
     if scene != "stop_while_starting":
         return RULES
     early = {f"<- {name}": attrs.evolve(RULES[f"<- {name}"], optional=True) for name in _EARLY}
