@@ -58,7 +58,7 @@ async def test_what_it_says_later_is_read_and_its_exit_is_told() -> None:
 @pytest.mark.parametrize(
     ("source", "text", "gone"),
     [
-        ("import sys; sys.exit('log in first')", "exited with status 1.*log in first", True),
+        ("import sys; sys.exit('log in first')", "exited with status 1.*log in first$", True),
         ("import os, time; os.close(1); time.sleep(300)", "closed its stdout", False),
         ("import time; time.sleep(300)", "in 0.5 s it did not say where", False),
     ],

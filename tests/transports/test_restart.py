@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import attrs
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import MockClock, assert_checkpoints, wait_all_tasks_blocked
 
 from turnstop._errors import BackendError, BackendLost, BackendRefused
 from turnstop.transports.restart import RestartRule, open_restarting, open_restartings
@@ -147,7 +147,8 @@ async def test_an_end_from_here_is_waited_for_and_is_no_loss(autojump_clock: Moc
             await things.end()
             assert thing.closed
             assert trio.current_time() == before + 2.0
-        await things.end()
+        with assert_checkpoints():
+            await things.end()
     assert maker.times == pytest.approx([maker.times[0] + 2.0 * n for n in range(6)])
 
 

@@ -48,6 +48,7 @@ async def test_a_missing_one_has_the_line_that_installs_it() -> None:
     ("code", "text"),
     [
         ("import sys; sys.exit('broken')", "told no version: .*status 1; its stderr ends: broken"),
+        ("import os, time; os.close(1); time.sleep(0.3); os._exit(7)", "no version: .*status 7"),
         ("print('hello')", "told no version but 'hello'"),
         ("while True: print('x' * 1000)", "told no version but 'xxx"),
     ],
@@ -55,6 +56,16 @@ async def test_a_missing_one_has_the_line_that_installs_it() -> None:
 async def test_one_that_tells_none_is_refused_with_what_it_said(code: str, text: str) -> None:
     with pytest.raises(BackendRefused, match=text):
         await check(code)
+
+
+async def test_one_that_reads_first_finds_the_end() -> None:
+    assert await check("import sys; sys.stdin.read(); print('3.0')") == "3.0"
+
+
+async def test_one_that_cannot_be_started_is_refused_with_the_remedy() -> None:
+    huge = "x" * 2**22
+    with pytest.raises(BackendRefused, match=r"could not be started.*; install 1\.0 or newer"):
+        await check_version(["true", huge], "1.0", name="agent", install=INSTALL)
 
 
 async def test_one_that_hangs_is_not_waited_for() -> None:

@@ -67,8 +67,8 @@ async def check_version(
 
 
 async def _listen(process: ChildProcess) -> bytes:
-    said = b""
     await process.stdin.aclose()
+    said = b""
     with suppress(trio.BrokenResourceError):
         async for chunk in process.stdout:
             said += chunk
