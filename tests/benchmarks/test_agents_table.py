@@ -47,7 +47,7 @@ def run(folder: Path, *reports: dict[str, Any], into: Path | None = None) -> str
     for number, one in enumerate(reports):
         files.append(folder / f"{number}.json")
         files[-1].write_text(json.dumps(one))
-    options = [] if into is None else ["--into", into]
+    options = [] if into is None else ["--into", str(into)]
     done = subprocess.run(
         [sys.executable, SCRIPT, *files, *options], capture_output=True, text=True, check=True
     )
