@@ -742,6 +742,10 @@ def test_importing_it_imports_no_sdk() -> None:
             {"type": "control_response", "response": {"request_id": "unasked"}},
             Reply("unasked", None),
         ),
+        (
+            {"type": "control_response", "response": {"request_id": "9" * 5000}},
+            Reply("9" * 5000, None),
+        ),
         ({"type": "keep_alive"}, Said("keep_alive", {"type": "keep_alive"})),
         (
             {"type": "result", "subtype": "success"},
@@ -758,7 +762,14 @@ def test_lines_are_understood(frame: Frame, read: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "frame", [{}, {"type": 3}, {"type": "control_request", "request": {"subtype": "x"}}]
+    "frame",
+    [
+        {},
+        {"type": 3},
+        {"type": "control_request", "request": {"subtype": "x"}},
+        {"type": "control_response"},
+        {"type": "control_response", "response": {"request_id": [1]}},
+    ],
 )
 def test_what_is_no_line_of_it_is_told(frame: Frame) -> None:
     with pytest.raises(BackendMisbehaved):

@@ -647,6 +647,8 @@ async def test_a_lost_connection_tells_every_caller_and_topic_with_an_error_of_i
         (b"Traceback (most recent call last)\n", "no JSON: Traceback"),
         (b"[1, 2]\n", "no JSON-RPC"),
         (b"{}\n", "no JSON-RPC"),
+        (b'{"id": [1], "result": 1}\n', "no JSON-RPC"),
+        (b'{"id": {}, "method": "ask"}\n', "no JSON-RPC"),
         (b'{"id": null, "error": {"code": -32700}}\n', "no JSON-RPC"),
         (b"[" * 100_000 + b"\n", "no JSON"),
         (b"\xff\xfe\n", "no JSON"),

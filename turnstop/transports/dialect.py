@@ -87,7 +87,7 @@ class Dialect(Protocol):
         ...
 
     def read(self, frame: Frame) -> Said | Reply:
-        """Understand a frame of the peer's.
+        """Understand a frame of the peer's. Its number is a key: no list, and no object.
 
         Raises:
             BackendMisbehaved: it is none of this protocol.
@@ -121,10 +121,11 @@ class JsonRpc:
     def read(self, frame: Frame) -> Said | Reply:
         """Understand a frame of the peer's."""
         method, number = frame.get("method"), frame.get("id")
-        if isinstance(method, str):
+        numbered = isinstance(number, int | float | str)
+        if isinstance(method, str) and (numbered or number is None):
             params = frame.get("params")
             return Said(method, params if isinstance(params, dict) else {}, number)
-        if not isinstance(number, int | str):
+        if not numbered:
             raise BackendMisbehaved(f"it wrote what is no JSON-RPC: {shorten(frame)}")
         if (error := frame.get("error")) is not None:
             return Reply(number, error=to_error(error))

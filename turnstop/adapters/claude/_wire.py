@@ -16,6 +16,8 @@ from ...transports.dialect import Frame, Reply, RpcError, Said, shorten
 from ...transports.jsonrpc import Connection, Incoming
 from ._asks import decline
 
+# An id that has so many is none of ours.
+_DIGITS = 20
 TOPIC = "claude"
 """What everything is about that a process says: its one conversation."""
 
@@ -66,7 +68,9 @@ class StreamJson:
 def _read_reply(frame: Frame) -> Reply:
     response = _dict(frame.get("response"))
     said = response.get("request_id")
-    number: object = int(said) if isinstance(said, str) and said.isdecimal() else said
+    if not isinstance(said, str):
+        raise BackendMisbehaved(f"it answered nothing that was asked: {shorten(frame)}")
+    number: object = int(said) if said.isdecimal() and len(said) < _DIGITS else said
     if response.get("subtype") == "error":
         return Reply(number, error=RpcError("error", str(response.get("error", ""))))
     return Reply(number, response.get("response"))
