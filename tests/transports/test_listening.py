@@ -112,14 +112,18 @@ async def test_a_farewell_that_hangs_is_bounded_and_a_dead_program_is_bid_none()
 
 
 @needs_table
-async def test_what_it_has_started_in_other_sessions_is_ended_with_it() -> None:
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_what_it_has_started_in_other_sessions_is_ended_with_it(cancelled: bool) -> None:
     source = (
         "import subprocess;"
         "subprocess.Popen(['sh', '-c', 'trap \"\" TERM; while :; do sleep 0.05; done'],"
         " start_new_session=True);" + SERVES
     )
-    with trio.fail_after(20.0):
+    with trio.fail_after(20.0), trio.CancelScope() as scope:
         async with listening(source) as program:
             while len(await find_marked(dict([program.mark]))) < 2:  # noqa: ASYNC110 - a process
                 await trio.sleep(0.01)
-        assert await find_marked(dict([program.mark])) == []
+            if cancelled:
+                scope.cancel()
+                await trio.sleep_forever()
+    assert await find_marked(dict([program.mark])) == []
