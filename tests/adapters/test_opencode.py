@@ -443,6 +443,57 @@ async def test_what_fell_into_a_gap_is_heard_after_it_and_nothing_twice(
         assert ending(turn) is Ending.FINISHED
 
 
+async def test_what_stands_before_a_turns_message_is_no_end_of_it(autojump_clock: object) -> None:
+    async with open_world() as world:
+        first = await world.begun("first")
+        first.stop()
+        await quiet()
+        second = await world.begun("second")
+        world.server.cut()
+        await quiet(0.5)
+        assert (ending(first), second.settlement) == (Ending.STOPPED, None)
+        world.server.finish(world.server.works[1])
+        await quiet()
+        assert ending(second) is Ending.FINISHED
+
+
+async def test_a_text_that_is_told_as_a_whole_is_heard_once(autojump_clock: object) -> None:
+    async with open_world() as world:
+        turn = await world.begun("first")
+        session = world.session
+        assert session.run is not None
+        part = {"id": "prt_1", "type": "text", "messageID": session.run.answer["id"]}
+        for text in ("one ", "one ", "one two"):
+            session.tell("message.part.updated", part={**part, "text": text})
+        await quiet()
+        assert world.said("first") == "one two"
+        turn.stop()
+
+
+async def test_a_message_that_was_taken_back_in_a_gap_is_over(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_world(StopBudget(5.0, 1.0)) as world:
+
+        async def never(session: Session, body: Any) -> httpx2.Response:
+            user = {"id": body["messageID"], "role": "user"}
+            session.messages.append({"info": user, "parts": []})
+            session.tell("message.updated", info=user)
+            return answer(None, 204)
+
+        def remove(session: Session, message: str) -> httpx2.Response:
+            world.server.cut()
+            return honest(session, message)
+
+        honest = world.server._remove
+        monkeypatch.setattr(world.server, "_prompt", never)
+        monkeypatch.setattr(world.server, "_remove", remove)
+        turn = await world.begun("first")
+        turn.stop()
+        await quiet(4.0)
+        assert ending(turn) is Ending.STOPPED
+
+
 @pytest.mark.parametrize("how", ["finish", "fail", "abort"])
 async def test_an_end_that_fell_into_a_gap_is_found(how: str, autojump_clock: object) -> None:
     async with open_world() as world:
