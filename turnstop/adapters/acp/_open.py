@@ -106,11 +106,11 @@ class _Backend:
     async def start(self, request: Request[AcpContent]) -> RemoteTurn:
         kept = request.session
         process = kept.process if isinstance(kept, AcpSession) else None
-        if request.previous is not None and isinstance(kept, AcpSession):
+        if request.previous is not None:
             # Its work may be alive, so that neither it nor its process is of any use.
             if process is not None:
                 self._soon(self._processes.drop, process)
-            kept.process = kept = process = None
+            kept = process = None
         fresh = process is None
         process = process or self._processes.take()
         ready = False
@@ -138,7 +138,7 @@ class _Backend:
         if process is None or agent is None:
             return
         if isinstance(self._processes, _OneForAll):
-            if agent.can_close and not agent.broken.is_set():
+            if agent.can_close:
                 with suppress(RpcError, BackendError):
                     await agent.rpc.call("session/close", {"sessionId": str(session)})
         else:
