@@ -1,5 +1,6 @@
 """The process table: marks are found wherever a process went, and only that one is ended."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -141,6 +142,17 @@ async def test_an_environment_that_is_not_shown_for_a_moment_is_waited_for(
     (folder / "stat").write_text("77 (sh) S " + "0 " * 49)
     monkeypatch.setattr(proctable, "_PROC", tmp_path)
     monkeypatch.setattr("time.sleep", lambda _: (folder / "environ").write_bytes(b"A=1\0"))
+    assert proctable._read_environment(77) == b"A=1\0"
+
+
+async def test_one_whose_next_program_came_between_two_looks_is_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown = {
+        "environ": iter([b"", b"", b"A=1\0"]),
+        "stat": itertools.repeat(b"77 (sh) S " + b"0 " * 46 + b"1000 2000 "),
+    }
+    monkeypatch.setattr(proctable, "_read", lambda _, name: next(shown[name]))
     assert proctable._read_environment(77) == b"A=1\0"
 
 

@@ -33,8 +33,9 @@ T = TypeVar("T")
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LOOK_EVERY = 0.002
-_LOOKS_AT_EMPTY = 100
-_END_OF_ENVIRONMENT = 48
+_LOOKS_AT_EMPTY = 400
+# Where it begins and where it ends, in what follows the name.
+_ENVIRONMENT = slice(47, 49)
 _REPLACED_WITHIN = 0.0005
 _LOOKERS_LIMIT = 8
 _lookers: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("turnstop lookers")
@@ -192,21 +193,23 @@ def _read_environment(pid: int) -> bytes:
     that began it has just been ended, would be nobody's child and carry no mark.
     """
     for _ in range(_LOOKS_AT_EMPTY):
-        if (block := _read(pid, "environ")) or not _is_replaced(pid):
-            # The next program may have come between the two looks.
-            return block or _read(pid, "environ")
-        time.sleep(_REPLACED_WITHIN)
+        if block := _read(pid, "environ"):
+            return block
+        place = _read(pid, "stat").rpartition(b")")[2].split()[_ENVIRONMENT]
+        if place == [b"0", b"0"] and _is_replaced(pid):
+            time.sleep(_REPLACED_WITHIN)
+        elif len({*place}) < 2:
+            return b""
+        # Else the next program has come between the two looks.
     return b""
 
 
 def _is_replaced(pid: int) -> bool:
-    """Whether its next program is being loaded: it has memory, and no place for an environment.
+    """Whether one without a place for an environment has its next program loaded.
 
-    One that was begun with an empty environment has a place for it.
+    It has memory, then. One that was begun with an empty environment has a place for it.
     """
-    memory = _read(pid, "statm").partition(b" ")[0]
-    place = _read(pid, "stat").rpartition(b")")[2].split()[_END_OF_ENVIRONMENT:][:1]
-    return memory not in (b"", b"0") and place == [b"0"] and _may_look(pid)
+    return _read(pid, "statm").partition(b" ")[0] not in (b"", b"0") and _may_look(pid)
 
 
 def _may_look(pid: int) -> bool:
