@@ -379,6 +379,11 @@ async def test_a_turn_that_nobody_asked_for_is_interrupted(autojump_clock: MockC
         await wait_all_tasks_blocked()
         # Nothing that waits is cancelled by it.
         assert told(far_end, "interrupt") == [{"subtype": "interrupt"}]
+        # One that was lost is followed by another, as soon as the model has begun to answer.
+        far_end.processes[0].piece({"type": "message_start", "message": {}}, "nobody", "m")
+        far_end.processes[0].piece({"type": "message_stop"}, "nobody", "m")
+        await wait_all_tasks_blocked()
+        assert told(far_end, "interrupt") == [{"subtype": "interrupt"}] * 2
         again = await backend.start(request(turn.session))
         await far_end.finish(await begun(far_end, 1))
         assert (await follow(again)).how is How.COMPLETED

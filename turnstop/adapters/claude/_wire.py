@@ -90,8 +90,9 @@ class Unasked:
     """What a process says while no turn listens; and the turns that it begins by itself.
 
     A background task that ends, a monitor, a timer: each wakes Claude, which then asks the model
-    and uses tools for nobody. Such a turn is interrupted as soon as it begins. A room's next
-    message is written after that, so the interrupt cannot reach what it begins.
+    and uses tools for nobody. Such a turn is interrupted as soon as it begins, and, for an
+    interrupt may be lost there, once more whenever the model has begun to answer. A room's next
+    message is written after that, so that no such interrupt can reach its turn.
     """
 
     def __init__(self) -> None:
@@ -108,7 +109,13 @@ class Unasked:
     def hear(self, incoming: Incoming) -> None:
         """Take what no turn takes."""
         decline(incoming)
-        if incoming.method == "system/init" and self._rpc is not None:
+        begins = incoming.method == "system/init" or _begins_message(incoming)
+        if begins and self._rpc is not None:
             # Nobody waits for the answer. What is queued behind it stays queued.
             request = {"request_id": "unasked", "request": {"subtype": "interrupt"}}
             self._rpc.notify("control_request", request)
+
+
+def _begins_message(incoming: Incoming) -> bool:
+    event = _dict(incoming.params.get("event"))
+    return incoming.method == "stream_event" and event.get("type") == "message_start"

@@ -94,17 +94,24 @@ _EARLY = (
 def rules_for(scene: str) -> dict[str, Rule]:
     """The rules of one scene.
 
-    A stop at the start cancels the message, or the turn that it has just become. And where a
-    permission is open, the answer that it is given ends the turn as well as the interrupt does:
-    either may come first.
+    A stop at the start cancels the message, or the turn that it has just become. Where a permission
+    is open, the answer that it is given ends the turn as well as the interrupt does: either may
+    come first. A turn that nobody has asked for may come to its first words, and is then
+    interrupted once more.
     """
-    if scene == "stop_while_a_permission_is_open":
-        told = "<- interrupt = success"
-        return {**RULES, told: attrs.evolve(RULES[told], anywhere=True)}
-    if scene != "stop_while_starting":
-        return RULES
+    told, answered = "-> interrupt", "<- interrupt = success"
     early = {f"<- {name}": attrs.evolve(RULES[f"<- {name}"], optional=True) for name in _EARLY}
-    return {**RULES, **early}
+    if scene == "stop_while_starting":
+        return {**RULES, **early}
+    if scene == "stop_while_a_permission_is_open":
+        return {**RULES, answered: attrs.evolve(RULES[answered], anywhere=True)}
+    if scene == "a_task_wakes_it":
+        again = {
+            name: attrs.evolve(RULES[name], anywhere=True, repeats=True)
+            for name in (told, answered)
+        }
+        return {**RULES, **early, "<- result": RULES["<- result"], **again}
+    return RULES
 
 
 def claude_names(frames: Sequence[WireFrame]) -> list[str]:
