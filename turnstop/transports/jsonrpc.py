@@ -200,9 +200,9 @@ class Connection:
         if self._loss is not None:
             raise self._loss()
         call = _Call(None)
+        self._enqueue(self._dialect.notification(method, params), call)
         # Under itself, for no answer will name it: only a loss ends the wait.
         self._calls[call] = call
-        self._enqueue(self._dialect.notification(method, params), call)
         try:
             await call.written.wait()
         finally:
