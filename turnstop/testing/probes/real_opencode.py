@@ -54,6 +54,7 @@ class RealOpenCodeProbe(Probe):
     def __init__(self) -> None:
         self._cable = Cable(self._note)
         self._works: list[Work] = []
+        self._calling: dict[str, int] = {}
         self._lab: Lab | None = None
         self._backend: Any = None
 
@@ -102,7 +103,7 @@ class RealOpenCodeProbe(Probe):
                 work.began_at = asked[0].parked_at or asked[0].ended_at
             ends = [one.ending_at or one.ended_at for one in asked]
             # A model that has called a tool is asked again.
-            more = asked and asked[-1].behaviour.word == "tool" and not work.told_at
+            more = self._calling.get(work.name) == len(asked) and not work.told_at
             if work.ended_at is None and ends and None not in ends and not more:
                 work.ended_at = max(end for end in ends if end is not None)
             elif None in ends:
@@ -142,16 +143,20 @@ class RealOpenCodeProbe(Probe):
     async def ask(self, work: Work) -> None:
         """Have the model run a command, which opencode asks for."""
         await self.lab.parked(_token(work))
-        self.lab.order(_token(work), "tool", "true")
+        self._call(work, "true")
 
     async def leave(self, work: Work) -> None:
         """Have the model run a command that leaves a process of its own, and let it."""
         token = _token(work)
         await self.lab.parked(token)
-        self.lab.order(token, "tool", _LEFT)
+        self._call(work, _LEFT)
         await self._allow()
         await self.lab.tool_running(token)
         await self.lab.parked(token)
+
+    def _call(self, work: Work, command: str) -> None:
+        self._calling[work.name] = len(self.lab.requests(_token(work)))
+        self.lab.order(_token(work), "tool", command)
 
     async def _allow(self) -> None:
         wire = self._backend._servers.current.wire
