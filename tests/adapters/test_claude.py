@@ -643,7 +643,8 @@ def test_tokens_add_up_over_the_messages_of_a_turn() -> None:
     def message(number: str) -> list[Frame]:
         return [
             piece("message_start", message={"id": number, "usage": {"input_tokens": 10}}),
-            piece("message_delta", delta={}, usage={"output_tokens": 5}),
+            # An interrupted message tells here once more what went in.
+            piece("message_delta", delta={}, usage={"input_tokens": 10, "output_tokens": 5}),
         ]
 
     usages = [one for one in heard([*message("m"), *message("n")]) if isinstance(one, Usage)]
