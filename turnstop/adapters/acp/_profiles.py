@@ -38,6 +38,7 @@ PROFILES: Mapping[str, Profile] = {
             # Its tools carry Claude's CLAUDECODE as well, which says nothing of whose they are.
             tool={"OMPCODE": "1"},
             elicits=True,
+            faults=(Fault("missed_cancel"),),
         ),
         Profile("cursor", programs=("cursor-agent",)),
         Profile(
