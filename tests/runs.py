@@ -83,6 +83,9 @@ def is_dead(mark: str) -> bool:
     if (parts := re.fullmatch(r"(\d+)\.(\d+)\.\d+", mark)) is None:
         return False
     space, pid = parts.groups()
+    if not read(int(pid), "stat") and Path("/proc", pid).exists():
+        # It is there and cannot be looked at just now.
+        return False
     return name_run().startswith(f"{space}.") and name_run(int(pid)) != mark
 
 
