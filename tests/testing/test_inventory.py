@@ -219,7 +219,7 @@ def test_an_unknown_name_is_told_what_there_is(site: Site) -> None:
     site.install("theirs", "", adapters="mine = theirs:open_mine")
     with pytest.raises(LookupError, match="mine has no probe"):
         load_probes("mine")
-    with pytest.raises(LookupError, match="there is no adapter nope; there are a2a, .*, mine"):
+    with pytest.raises(LookupError, match=r"there is no adapter nope; there are a2a, .*, mine"):
         load_probes("nope")
     with pytest.raises(LookupError, match="local has no probe of the real program"):
         load_probes("local", real=True)
