@@ -123,11 +123,15 @@ def bench(
             plot(results.series, plot_file)
     if results.interrupted:
         click.echo("interrupted", err=True)
-        sys.exit(INTERRUPTED)
+    sys.exit(_status(results))
+
+
+def _status(results: Results) -> int:
+    if results.interrupted:
+        return INTERRUPTED
     if any(row.lost for row in results.rows if row.runner == "turnstop"):
-        sys.exit(LOST)
-    if results.failures:
-        sys.exit(FAILED)
+        return LOST
+    return FAILED if results.failures else 0
 
 
 def run(plan: Plan) -> Results:
