@@ -167,11 +167,20 @@ async def test_nobody_waits_for_the_environment_of_who_was_given_none(
         start_new_session=True,
     )
     waits: list[float] = []
+    looks: list[str] = []
+    read = proctable._read
+
+    def look(pid: int, name: str) -> bytes:
+        looks.append(name)
+        return read(pid, name)
+
     try:
         await ready(process)
         monkeypatch.setattr("time.sleep", waits.append)
-        proctable._read_environment(process.pid)
+        monkeypatch.setattr(proctable, "_read", look)
+        assert proctable._read_environment(process.pid) == b""
         assert waits == []
+        assert looks.count("environ") == 1
     finally:
         end(process)
         assert process.stdin is not None
