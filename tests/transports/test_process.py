@@ -55,6 +55,16 @@ async def test_kill_comes_last_and_bounds_a_child_that_ignores_all() -> None:
     assert child.returncode == -signal.SIGKILL
 
 
+async def test_a_killed_child_is_waited_for_also_where_there_is_no_process_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proctable, "_PROC", tmp_path)
+    slow_to_go = f"block = b'x' * 2**28\n{STUBBORN}"
+    async with open_process(python(slow_to_go), grace=SHORT) as child:
+        await first_line(child)
+    assert child.returncode == -signal.SIGKILL
+
+
 async def test_a_stopped_child_is_killed() -> None:
     async with open_process(python(STUBBORN), grace=SHORT) as child:
         await first_line(child)
