@@ -314,7 +314,7 @@ async def test_what_cannot_be_cancelled_is_named(name: str) -> None:
         await probe_factory(factory, only=only, budget=SHORT, told=rows.append, stuck=let_go)
     if name == "start":
         assert rows == []
-        assert stuck[0].startswith("start() of turn first-2 cannot be cancelled")
+        assert stuck[0].startswith("start() of turn first-1 cannot be cancelled")
         return
     assert stuck == [""]
     assert [row.outcome for row in rows] == [Outcome.RED, Outcome.NOT_RUN, Outcome.NOT_RUN]
