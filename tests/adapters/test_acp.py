@@ -388,6 +388,33 @@ async def test_an_agent_that_works_on_silently_is_ended_with_its_turn(
         assert acp.works[1].session == acp.works[0].session
 
 
+async def test_what_an_agent_reads_on_behind_a_limit_is_ended_before_the_turn_is_over(
+    autojump_clock: MockClock,
+) -> None:
+    acp = agent("gemini")
+    async with rooms_of(acp, "gemini") as rooms:
+        async with trio.open_nursery() as nursery:
+
+            async def turn_in_circles() -> None:
+                acp.come_to_limit(await asked(acp))
+
+            nursery.start_soon(turn_in_circles)
+            async with rooms.turn("kitchen", "first") as turn:
+                heard = [event async for event in turn]
+        assert isinstance(heard[-1], Other)
+        assert heard[-1].kind == "max_turn_requests"
+        assert turn.settlement is not None
+        assert (turn.settlement.ending, turn.settlement.clean) == (Ending.FINISHED, True)
+        work = acp.works[0]
+        assert work.ended_at is not None
+        assert work.ended_at <= turn.settlement.settled_at
+        # It was heard, and not only written.
+        assert frames(acp, "session/cancel", "session/set_mode")[-1] == "session/set_mode"
+        await finished(acp, rooms)
+        assert len(acp.told("session/cancel")) == 1
+        assert not [process for process in acp.processes if process.ended]
+
+
 async def test_nothing_shows_the_end_of_silent_work_in_a_process_that_all_share(
     autojump_clock: MockClock,
 ) -> None:
@@ -697,6 +724,26 @@ async def test_each_room_has_a_process_and_the_first_is_the_one_of_the_opening(
         assert len(acp.processes) == 2
         await rooms.retire("kitchen")
         assert [process.ended for process in acp.processes] == [True, False]
+
+
+async def test_a_room_that_is_retired_while_its_process_comes_back_leaves_none(
+    autojump_clock: MockClock,
+) -> None:
+    acp = agent()
+    async with rooms_of(acp) as rooms:
+        await finished(acp, rooms)
+        acp.end_all()
+        await wait_all_tasks_blocked()
+        acp.slow_to_greet = 30.0
+        async with rooms.turn("kitchen", "first") as turn:
+            await trio.sleep(1.0)
+            turn.stop()
+        assert turn.settlement is not None
+        assert turn.settlement.ending is Ending.UNCONFIRMED
+        await rooms.retire("kitchen")
+        assert [process.ended for process in acp.processes] == [True, True]
+        await trio.sleep(60.0)
+        assert [process.ended for process in acp.processes] == [True, True]
 
 
 async def test_one_process_for_all_is_closed_by_session(autojump_clock: MockClock) -> None:

@@ -134,15 +134,14 @@ class _Backend:
     async def forget(self, session: object) -> None:
         """Close the room's session where the agent can, and end a process of the room's own."""
         process = session.process if isinstance(session, AcpSession) else None
-        agent = process.current if process is not None else None
-        if process is None or agent is None:
+        if process is None:
             return
-        if isinstance(self._processes, _OneForAll):
-            if agent.can_close:
-                with suppress(RpcError, BackendError):
-                    await agent.rpc.call("session/close", {"sessionId": str(session)})
-        else:
+        if not isinstance(self._processes, _OneForAll):
+            # Also one that is only being brought back: nobody else will ever end it.
             await self._processes.drop(process)
+        elif (agent := process.current) is not None and agent.can_close:
+            with suppress(RpcError, BackendError):
+                await agent.rpc.call("session/close", {"sessionId": str(session)})
 
 
 @asynccontextmanager

@@ -8,6 +8,9 @@
 - `silent_connection`: the prompt is answered as cancelled, and the agent still reads its model.
   The process is ended before the turn is said to be over; one that all rooms share is not, and
   nothing shows that the turn is over.
+- `reads_on`: a prompt that has come to a limit, as one that was found to turn in circles, is
+  answered, and the model is read on. A cancel ends that, and a request that is answered behind it
+  shows that it was heard. Only then is the turn said to be over.
 - `answers_ahead`: a cancel is answered before the work is over, and what the turn has cost is told
   when it is. The turn is over only then; in a session that has counted nothing yet, and tells no
   cost, it is when two requests that wait for the cancel have been answered.
@@ -35,6 +38,7 @@ RemedyName: TypeAlias = Literal[
     "lost_early_cancel",
     "missed_cancel",
     "silent_connection",
+    "reads_on",
     "answers_ahead",
     "empty_completion",
     "broken_history",

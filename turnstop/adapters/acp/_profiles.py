@@ -89,7 +89,7 @@ PROFILES: Mapping[str, Profile] = {
             grace=Grace(close=0.2),
             tool={"GEMINI_CLI": "1"},
             resumes=False,
-            faults=(Fault("broken_history"),),
+            faults=(Fault("broken_history"), Fault("reads_on")),
         ),
         Profile(
             "qwen",

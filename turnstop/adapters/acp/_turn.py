@@ -119,24 +119,25 @@ class AcpTurn:
             self._hear(incoming, serving, emit)
         if self._is_answered_ahead():
             if not self._signs.counts:
-                await self._wait_in_line()
+                # Claude's agent hands a change of the mode to Claude, behind the interrupt. A
+                # request to the model may still begin behind the first one (4 of 24), and none did
+                # behind the second (48).
+                await self._wait_in_line(2)
             while self._signs.counts and not self._signs.cost:
                 self._hear(await topic.receive(), serving, emit)
 
     def _is_answered_ahead(self) -> bool:
         """Whether the agent has answered a cancel, and may go on."""
         faulty = self._stopping and "answers_ahead" in self._agent.remedies
-        reason = self._answer.get("stopReason") if isinstance(self._answer, dict) else None
-        return faulty and reason == "cancelled"
+        return faulty and self._reason() == "cancelled"
 
-    async def _wait_in_line(self) -> None:
-        """Ask for what changes nothing and waits for the cancel to be obeyed.
+    def _reason(self) -> object:
+        return self._answer.get("stopReason") if isinstance(self._answer, dict) else None
 
-        Claude's agent hands a change of the mode to Claude, behind the interrupt. A request to the
-        model may still begin behind the first one (4 of 24), and none did behind the second (48).
-        """
+    async def _wait_in_line(self, times: int) -> None:
+        """Ask for what changes nothing, and is answered behind a cancel."""
         params = {"sessionId": str(self.session), "modeId": self._signs.mode}
-        for _ in range(0 if self._signs.mode is None else 2):
+        for _ in range(0 if self._signs.mode is None else times):
             with suppress(RpcError):
                 await self._agent.rpc.call("session/set_mode", params)
 
@@ -173,7 +174,7 @@ class AcpTurn:
         self._keep_session()
         if error is not None and not isinstance(error, RpcError):
             raise error
-        proof = await self._remedy() if self._stopping else Proof.EVENT
+        proof = await self._remedy()
         if isinstance(error, RpcError):
             return End(How.FAILED, proof, detail=str(error))
         if not isinstance(answer, dict) or not isinstance(answer.get("stopReason"), str):
@@ -198,9 +199,13 @@ class AcpTurn:
         )
 
     async def _remedy(self) -> Proof:
-        """End what the answer to a stopped prompt has not ended; what shows that it is over."""
-        if "silent_connection" in self._agent.remedies:
+        """End what the answer to a prompt has not ended; what shows that it is over."""
+        remedies = self._agent.remedies
+        if self._stopping and "silent_connection" in remedies:
             return await self._end_agent()
+        if "reads_on" in remedies and self._reason() == "max_turn_requests":
+            await self._tell()
+            await self._wait_in_line(1)
         return Proof.EVENT
 
     async def _end_agent(self) -> Proof:

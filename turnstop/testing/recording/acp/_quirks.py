@@ -29,6 +29,8 @@ class Quirks:
         empty: whether a prompt that is cancelled before anything was said is answered as if it
             had completed.
         names_messages: whether each piece of an answer names its message; an empty one begins it.
+        reads_on: whether a prompt that has come to a limit is answered, and the work goes on until
+            a cancel comes.
         ahead: for how long after the answer to a cancelled prompt the work goes on, in seconds; a
             piece of an answer comes then, and what it has cost, where the process has counted the
             session's tokens: it does with the first words. `session/set_mode` waits for it.
@@ -46,6 +48,7 @@ class Quirks:
     resumes: bool = True
     empty: bool = False
     names_messages: bool = False
+    reads_on: bool = False
     ahead: float = 0.0
 
 
@@ -62,7 +65,7 @@ QUIRKS = {
         "@agentclientprotocol/claude-agent-acp", "0.49.0", names_messages=True, ahead=0.05
     ),
     "opencode": Quirks("OpenCode", "1.18.33", names_messages=True, empty=True),
-    "gemini": Quirks("gemini-cli", "0.61.0", _LOADS, waits=True),
+    "gemini": Quirks("gemini-cli", "0.61.0", _LOADS, waits=True, reads_on=True),
     "qwen": Quirks(
         "qwen-code",
         "0.15.10",

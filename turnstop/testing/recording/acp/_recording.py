@@ -25,6 +25,7 @@ class RecordingAcp(WorkingAcp):
         works: the prompts that it was asked, oldest first.
         processes: those that were begun, oldest first.
         login: what it says where it wants a login.
+        slow_to_greet: seconds that `initialize` takes.
         slow: seconds that `session/new` takes, and whatever takes a session up.
         history: the updates that `session/load` tells again.
     """
@@ -33,6 +34,7 @@ class RecordingAcp(WorkingAcp):
     works: list[Work] = attrs.field(factory=list)
     processes: list[AgentProcess] = attrs.field(factory=list)
     login: str | None = None
+    slow_to_greet: float = 0.0
     slow: float = 0.0
     history: list[str] = attrs.field(factory=list)
     _on_disk: set[str] = attrs.field(factory=set, init=False)
@@ -129,6 +131,8 @@ class RecordingAcp(WorkingAcp):
     # What it answers.
 
     async def _initialize(self, process: AgentProcess, frame: Frame) -> Answer:
+        if self.slow_to_greet:
+            await trio.sleep(self.slow_to_greet)
         quirks = self.quirks
         result: Frame = {"protocolVersion": 1, "agentCapabilities": quirks.capabilities}
         if quirks.name:

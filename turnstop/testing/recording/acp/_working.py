@@ -110,6 +110,11 @@ class WorkingAcp:
         """Fail it, as when the model cannot be asked."""
         self._answer(self._of(work), refusal("the model was not reached"))
 
+    def come_to_limit(self, work: Work) -> None:
+        """Answer that it has come to a limit, as when it turns in circles."""
+        answer = {"result": {"stopReason": "max_turn_requests"}}
+        self._answer(self._of(work), answer, stays=self.quirks.reads_on)
+
     def say_end_again(self, work: Work) -> None:
         """Answer it once more."""
         prompt = self._of(work)
@@ -133,6 +138,9 @@ class WorkingAcp:
 
     def _cancel(self, prompt: Prompt) -> None:
         quirks = self.quirks
+        if quirks.reads_on and not prompt.unanswered:
+            self._close(prompt.work)
+            return
         answer: Frame = {"result": {"stopReason": "cancelled"}}
         if quirks.error is not None and not prompt.said:
             answer = {"error": quirks.error}
