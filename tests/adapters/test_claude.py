@@ -130,6 +130,25 @@ async def test_a_lost_process_is_begun_anew_and_resumes(autojump_clock: MockCloc
         assert [cli.session for cli in far_end.processes] == [str(first.session)] * 2
 
 
+async def test_a_conversation_that_was_cleared_is_not_resumed(autojump_clock: MockClock) -> None:
+    """A command such as /clear ends the conversation, and goes on in another."""
+    async with claude() as (backend, far_end):
+        first = await backend.start(request())
+        await far_end.finish(await begun(far_end))
+        await follow(first)
+        old = str(first.session)
+        cleared = await backend.start(request(first.session, content="/clear"))
+        await far_end.clear(await begun(far_end, 1))
+        await follow(cleared)
+        far_end.die()
+        await wait_all_tasks_blocked()
+        await backend.start(request(cleared.session))
+        new = far_end.processes[0].session
+        assert [cli.session for cli in far_end.processes] == [new, new] != [old, old]
+        # What its processes carry stays, for what the first one has started is still the room's.
+        assert cleared.session.mark == old
+
+
 async def test_one_that_was_lost_before_its_first_end_begins_anew(
     autojump_clock: MockClock,
 ) -> None:

@@ -40,7 +40,7 @@ class _Backend:
     async def start(self, request: Request[ClaudeContent]) -> RemoteTurn:
         session = await self._session(request)
         peer = await self._process(session)
-        offspring = Offspring((MARK, session.number), TOOL, ticks_now(), self._look)
+        offspring = Offspring((MARK, session.mark), TOOL, ticks_now(), self._look)
         topic = peer.rpc.subscribe(TOPIC)
         message = str(uuid4())
         session.asked = True
@@ -153,7 +153,7 @@ def _absolute(cwd: str | os.PathLike[str] | None) -> str | None:
 
 
 def _open_process(
-    settings: Settings, session: str, resume: bool, dialect: Dialect = _DIALECT
+    settings: Settings, mark: str, session: str, resume: bool, dialect: Dialect = _DIALECT
 ) -> AbstractAsyncContextManager[Peer]:
     unasked = Unasked()
     return open_peer(
@@ -165,7 +165,7 @@ def _open_process(
         dialect=dialect,
         name="claude",
         cwd=settings.cwd,
-        env=settings.to_env(session),
+        env=settings.to_env(mark),
         install=INSTALL,
         grace=_GRACE,
     )

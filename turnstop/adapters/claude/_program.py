@@ -74,10 +74,10 @@ class Settings:
         given = [f"--{name}={value}" for name, value in options.items() if value is not None]
         return [*self.command, *_STREAMS, *given, *self.args]
 
-    def to_env(self, session: str) -> dict[str, str | None]:
+    def to_env(self, mark: str) -> dict[str, str | None]:
         """What is laid over this process's environment."""
         switches = {} if self.background else _NO_BACKGROUND
-        return {**dict.fromkeys(_OUTER), **switches, **self.env, MARK: session}
+        return {**dict.fromkeys(_OUTER), **switches, **self.env, MARK: mark}
 
 
 def find_command(command: Command | None, env: Mapping[str, str | None]) -> list[str]:

@@ -12,8 +12,8 @@ from ..._errors import BackendLost, BackendRefused
 from ...transports.peer import Peer
 from ...transports.restart import Restarting, Restartings
 
-OpenProcess: TypeAlias = Callable[[str, bool], AbstractAsyncContextManager[Peer]]
-"""Runs Claude with a session's id; whether the session is to be resumed."""
+OpenProcess: TypeAlias = Callable[[str, str, bool], AbstractAsyncContextManager[Peer]]
+"""Runs Claude with a mark and a session's id; whether the session is to be resumed."""
 
 _UNKNOWN = "No conversation found"
 
@@ -24,7 +24,8 @@ class ClaudeSession:
     """A conversation, in a process of its own, which is begun anew when it is needed again.
 
     Attributes:
-        number: Claude's id of the session.
+        number: Claude's id of the session, which a command such as `/clear` replaces.
+        mark: what its processes carry in their environment; it stays.
         process: the process.
         asked: whether it was ever sent a message.
         answered: whether a turn of it has ended: Claude has it on disk then.
@@ -36,7 +37,11 @@ class ClaudeSession:
     asked: bool = False
     answered: bool = False
     lifecycle: bool | None = None
+    mark: str = attrs.field(init=False)
     process: Restarting[Peer] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.mark = self.number
 
     def __str__(self) -> str:
         return self.number
@@ -54,7 +59,9 @@ def add_process(
     async def connect() -> AsyncGenerator[Peer, None]:
         async with AsyncExitStack() as stack:
             try:
-                peer = await stack.enter_async_context(open_process(session.number, session.asked))
+                peer = await stack.enter_async_context(
+                    open_process(session.mark, session.number, session.asked)
+                )
             except BackendLost as lost:
                 if _UNKNOWN not in str(lost):
                     raise
@@ -64,7 +71,9 @@ def add_process(
                         "retire the room to begin a new conversation"
                     ) from lost
                 # It was lost before Claude had written anything down: there is nothing to resume.
-                peer = await stack.enter_async_context(open_process(session.number, False))
+                peer = await stack.enter_async_context(
+                    open_process(session.mark, session.number, False)
+                )
             yield peer
 
     session.process = processes.add(connect)

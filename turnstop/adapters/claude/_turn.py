@@ -86,6 +86,9 @@ class ClaudeTurn:
             self.session.lifecycle = isinstance(can, list) and _LIFECYCLE in can
             if not self.session.lifecycle:
                 self._begun.set()
+            # A command such as /clear begins another, and that is what there is to resume.
+            number = params.get("session_id")
+            self.session.number = number if isinstance(number, str) else self.session.number
         elif incoming.method == "command_lifecycle" and self._is_mine(params):
             state = str(params.get("state"))
             if state == "started":

@@ -94,9 +94,9 @@ class RealClaudeProbe(Probe):
         plain = claude._open_process
 
         @asynccontextmanager
-        async def open_process(session: str, resume: bool) -> AsyncGenerator[Peer, None]:
+        async def open_process(mark: str, session: str, resume: bool) -> AsyncGenerator[Peer, None]:
             dialect = Tapped(self._log, session)
-            async with plain(session, resume, dialect) as peer:
+            async with plain(mark, session, resume, dialect) as peer:
                 self._peers.append(peer)
                 yield peer
 

@@ -31,7 +31,7 @@ async def open_recorded(claude: RecordingClaude) -> AsyncGenerator[Backend[Claud
     **Cancellation:** as `open_claude`, but takes no time.
     """
 
-    def open_process(session: str, resume: bool) -> AbstractAsyncContextManager[Peer]:
+    def open_process(mark: str, session: str, resume: bool) -> AbstractAsyncContextManager[Peer]:
         return cast("AbstractAsyncContextManager[Peer]", _connect(claude, session, resume))
 
     try:

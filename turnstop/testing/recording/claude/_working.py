@@ -204,6 +204,17 @@ class WorkingClaude:
             self._close(self._doing[work.name])
             self._over(work, "completed")
 
+    async def clear(self, work: Work) -> None:
+        """Complete it as Claude does `/clear`: the conversation is another one from here on.
+
+        **Cancellation:** as `answer`.
+        """
+        cli = self._doing[work.name].cli
+        cli.write("conversation_reset")
+        cli.session = str(UUID(int=len(self.works)))
+        cli.init(work.name)
+        await self.finish(work)
+
     async def fail(self, work: Work) -> None:
         """Fail it, as when the model cannot be asked.
 
