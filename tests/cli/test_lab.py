@@ -129,6 +129,15 @@ def test_without_node_it_says_what_to_install(
     assert "no `node` on PATH: install Node.js 20 or newer with npm" in result.stderr
 
 
+@pytest.mark.parametrize("arguments", [("list",), ("install", "gemini")])
+def test_without_its_extra_it_says_what_to_install(arguments: tuple[str, ...]) -> None:
+    script = "import sys; sys.modules['h11'] = None; from turnstop.cli.main import main; main()"
+    command = [sys.executable, "-c", script, "lab", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == ("Error: turnstop.lab needs h11: python -m pip install 'turnstop[lab]'\n")
+
+
 def test_a_disk_that_is_too_small_is_told_before(
     tools: Tools, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,12 +8,11 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-import h11
 import trio
 
 from .._service import open_service
 from .._unwrap import open_private_nursery
-from ._http import Http
+from ._http import Http, RemoteProtocolError, Request
 from ._ledger import Connection, Exchange, Lab
 from ._play import Play
 from ._wire import Asked, Wire
@@ -67,7 +66,7 @@ async def _serve(lab: Lab, stream: trio.SocketStream) -> None:
                 nursery.cancel_scope.cancel()
             if http.left or not http.start_next_cycle():
                 break
-    except (trio.BrokenResourceError, h11.RemoteProtocolError):
+    except (trio.BrokenResourceError, RemoteProtocolError):
         pass
     finally:
         lab._dropped(connection)
@@ -80,7 +79,7 @@ async def _until_client_leaves(http: Http, scope: trio.CancelScope) -> None:
 
 
 async def _answer(
-    lab: Lab, connection: Connection, http: Http, request: h11.Request, body: bytes
+    lab: Lab, connection: Connection, http: Http, request: Request, body: bytes
 ) -> None:
     method = request.method.decode()
     path = request.target.decode().partition("?")[0]

@@ -9,9 +9,12 @@ import trio
 
 try:
     import h11
+    from h11 import RemoteProtocolError, Request
 except ImportError:
     install = "python -m pip install 'turnstop[lab]'"
     raise ImportError(f"turnstop.lab needs h11: {install}") from None
+
+__all__ = ["Http", "RemoteProtocolError", "Request"]
 
 
 class Http:
@@ -23,11 +26,11 @@ class Http:
         self._head_only = False
         self.left = False
 
-    async def next_request(self) -> h11.Request | None:
+    async def next_request(self) -> Request | None:
         """The next request's head; None at the end of the connection."""
         event = await self._next_event()
-        self._head_only = isinstance(event, h11.Request) and event.method == b"HEAD"
-        return event if isinstance(event, h11.Request) else None
+        self._head_only = isinstance(event, Request) and event.method == b"HEAD"
+        return event if isinstance(event, Request) else None
 
     async def read_body(self) -> bytes:
         """The request's body, whole."""

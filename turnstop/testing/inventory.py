@@ -74,6 +74,7 @@ class Probed:
 
 _HERE = "turnstop.testing.probes"
 _BENCH = "python -m pip install 'turnstop[bench]'"
+_LAB = "python -m pip install 'turnstop[lab]'"
 OWN: Mapping[str, Probed | NoRemoteWork] = {
     "a2a": Probed(
         (f"{_HERE}.a2a:A2AProbe", f"{_HERE}.a2a:A2APollingProbe", f"{_HERE}.a2a:A2APlainProbe"),
@@ -90,19 +91,19 @@ OWN: Mapping[str, Probed | NoRemoteWork] = {
         ),
         real=(f"{_HERE}.real_acp:RealCodexAgentProbe", f"{_HERE}.real_acp:RealClaudeAgentProbe"),
         real_needs=("h11",),
-        real_install=_BENCH,
+        real_install=_LAB,
     ),
     "claude": Probed(
         (f"{_HERE}.claude:ClaudeProbe",),
         real=(f"{_HERE}.real_claude:RealClaudeProbe",),
         real_needs=("h11",),
-        real_install=_BENCH,
+        real_install=_LAB,
     ),
     "codex": Probed(
         (f"{_HERE}.codex:CodexProbe",),
         real=(f"{_HERE}.real_codex:RealCodexProbe",),
         real_needs=("h11",),
-        real_install=_BENCH,
+        real_install=_LAB,
     ),
     "local": Probed((f"{_HERE}.local:LocalProbe", f"{_HERE}.local:LocalThreadProbe")),
     "opencode": Probed(
@@ -111,7 +112,7 @@ OWN: Mapping[str, Probed | NoRemoteWork] = {
         install="python -m pip install 'turnstop[opencode]'",
         real=(f"{_HERE}.real_opencode:RealOpenCodeProbe",),
         real_needs=("httpx2", "h11"),
-        real_install=_BENCH,
+        real_install="python -m pip install 'turnstop[lab,opencode]'",
     ),
 }
 """turnstop's own adapters."""
