@@ -360,6 +360,27 @@ async def test_a_turn_of_claude_is_over_when_its_cost_is_told_or_what_waits_for_
         assert acp.works[0].ended_at == settlement.ended_at
 
 
+async def test_what_claude_asks_behind_its_answer_is_answered_too(
+    autojump_clock: MockClock,
+) -> None:
+    acp = agent("claude")
+    async with rooms_of(acp, "claude") as rooms:
+        async with rooms.turn("kitchen", "first") as turn:
+            work = await asked(acp)
+            turn.stop()
+            with trio.CancelScope(shield=True):
+                await trio.sleep(0.02)
+            acp.want_approval(work)
+            acp.processes[0].update(str(work.session), "current_mode_update", currentModeId="plan")
+        assert work.replies == [{"outcome": "cancelled"}]
+        settlement = turn.settlement
+        assert settlement is not None
+        assert settlement.ending is Ending.STOPPED
+        # What the agent has changed meanwhile is not changed back.
+        modes = [one["params"]["modeId"] for one in acp.told("session/set_mode")]
+        assert modes == ["default", "plan"]
+
+
 async def test_a_claude_that_never_tells_its_cost_is_ended_by_force(
     autojump_clock: MockClock,
 ) -> None:

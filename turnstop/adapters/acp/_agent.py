@@ -230,6 +230,8 @@ async def open_agent(launch: Launch) -> AsyncGenerator[Agent, None]:
         hello.update(await greet(rpc, launch))
 
     mark = (_MARK, uuid.uuid4().hex)
+    # What tells its tools apart must not be inherited, where we are some agent's tool ourselves.
+    outer = dict.fromkeys(profile.tool or ())
     async with open_peer(
         launch.command,
         topic_of=topic_of,
@@ -238,7 +240,7 @@ async def open_agent(launch: Launch) -> AsyncGenerator[Agent, None]:
         patience=_PATIENCE,
         name=profile.name if profile.name != "generic" else "",
         cwd=launch.cwd,
-        env={**profile.env, **launch.env, mark[0]: mark[1]},
+        env={**outer, **profile.env, **launch.env, mark[0]: mark[1]},
         install=profile.install,
         grace=profile.grace,
     ) as peer:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import trio
 import trio.lowlevel
 
-from ..._errors import BackendMisbehaved, Silenced
+from ..._errors import BackendError, BackendMisbehaved, Silenced
 from ...abc import Emit, End, How, Proof
 from ...events import Other
 from ...transports.jsonrpc import Incoming, RpcError, Topic
@@ -111,20 +111,28 @@ class AcpTurn:
         return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
 
     async def _listen(self, topic: Topic, serving: Serving, emit: Emit) -> None:
-        with self._listening:
-            while True:
-                self._hear(await topic.receive(), serving, emit)
-        # What has come before the answer is still the turn's.
-        for incoming in topic.take():
-            self._hear(incoming, serving, emit)
+        await self._hear_until(self._listening, topic, serving, emit)
         if self._is_answered_ahead():
             if not self._signs.counts:
                 # Claude's agent hands a change of the mode to Claude, behind the interrupt. A
                 # request to the model may still begin behind the first one (4 of 24), and none did
                 # behind the second (48).
-                await self._wait_in_line(2)
+                await self._wait_in_line(2, topic, serving, emit)
             while self._signs.counts and not self._signs.cost:
                 self._hear(await topic.receive(), serving, emit)
+        if "reads_on" in self._agent.remedies and self._reason() == "max_turn_requests":
+            await self._tell()
+            await self._wait_in_line(1, topic, serving, emit)
+
+    async def _hear_until(
+        self, answered: trio.CancelScope, topic: Topic, serving: Serving, emit: Emit
+    ) -> None:
+        with answered:
+            while True:
+                self._hear(await topic.receive(), serving, emit)
+        # What has come before the answer is still the turn's.
+        for incoming in topic.take():
+            self._hear(incoming, serving, emit)
 
     def _is_answered_ahead(self) -> bool:
         """Whether the agent has answered a cancel, and may go on."""
@@ -134,12 +142,28 @@ class AcpTurn:
     def _reason(self) -> object:
         return self._answer.get("stopReason") if isinstance(self._answer, dict) else None
 
-    async def _wait_in_line(self, times: int) -> None:
-        """Ask for what changes nothing, and is answered behind a cancel."""
-        params = {"sessionId": str(self.session), "modeId": self._signs.mode}
-        for _ in range(0 if self._signs.mode is None else times):
-            with suppress(RpcError):
-                await self._agent.rpc.call("session/set_mode", params)
+    async def _wait_in_line(self, times: int, topic: Topic, serving: Serving, emit: Emit) -> None:
+        """Ask for what changes nothing, and is answered behind a cancel.
+
+        What the agent asks meanwhile is answered as ever: it may wait for that.
+        """
+        waiting, line = trio.CancelScope(), Reader[None]()
+
+        async def ask() -> None:
+            # Where the connection is lost, the topic says so.
+            with suppress(BackendError):
+                for _ in range(0 if self._signs.mode is None else times):
+                    # Not before: the agent may have changed it meanwhile.
+                    params = {"sessionId": str(self.session), "modeId": self._signs.mode}
+                    with suppress(RpcError):
+                        await self._agent.rpc.call("session/set_mode", params)
+                waiting.cancel()
+
+        self._reading.start(line, ask, name="ACP request in line")
+        try:
+            await self._hear_until(waiting, topic, serving, emit)
+        finally:
+            line.close()
 
     def _hear(self, incoming: Incoming, serving: Serving, emit: Emit) -> None:
         self._signs.note(incoming, stopping=self._stopping)
@@ -174,7 +198,7 @@ class AcpTurn:
         self._keep_session()
         if error is not None and not isinstance(error, RpcError):
             raise error
-        proof = await self._remedy()
+        proof = await self._remedy() if self._stopping else Proof.EVENT
         if isinstance(error, RpcError):
             return End(How.FAILED, proof, detail=str(error))
         if not isinstance(answer, dict) or not isinstance(answer.get("stopReason"), str):
@@ -199,13 +223,9 @@ class AcpTurn:
         )
 
     async def _remedy(self) -> Proof:
-        """End what the answer to a prompt has not ended; what shows that it is over."""
-        remedies = self._agent.remedies
-        if self._stopping and "silent_connection" in remedies:
+        """End what the answer to a stopped prompt has not ended; what shows that it is over."""
+        if "silent_connection" in self._agent.remedies:
             return await self._end_agent()
-        if "reads_on" in remedies and self._reason() == "max_turn_requests":
-            await self._tell()
-            await self._wait_in_line(1)
         return Proof.EVENT
 
     async def _end_agent(self) -> Proof:

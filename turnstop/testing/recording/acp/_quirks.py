@@ -33,7 +33,8 @@ class Quirks:
             a cancel comes.
         ahead: for how long after the answer to a cancelled prompt the work goes on, in seconds; a
             piece of an answer comes then, and what it has cost, where the process has counted the
-            session's tokens: it does with the first words. `session/set_mode` waits for it.
+            session's tokens: it does with the first words. `session/set_mode` waits for it, and it
+            for the answers to what it asks.
     """
 
     name: str = ""

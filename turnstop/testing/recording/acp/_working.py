@@ -155,6 +155,8 @@ class WorkingAcp:
 
     async def _go_on(self, prompt: Prompt) -> None:
         await trio.sleep(self.quirks.ahead)
+        while prompt.open:  # noqa: ASYNC110 - a record gives no event
+            await trio.sleep(0.001)
         if prompt.work.runs:
             if prompt.said:
                 self._chunk(prompt, "late")
