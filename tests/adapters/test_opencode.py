@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import AsyncGenerator, Callable
@@ -436,11 +437,167 @@ async def test_what_fell_into_a_gap_is_heard_after_it_and_nothing_twice(
         await quiet(0.5)
         world.server.say(work, "three")
         await quiet()
-        assert world.said("first") == "one two three"
+        # "three" does not follow "one", and the server keeps no text that is not whole.
+        assert world.said("first") == "one "
         assert len(world.asks("first")) == 1
         world.server.finish(work)
         await quiet()
+        assert world.said("first") == "one two three"
         assert ending(turn) is Ending.FINISHED
+
+
+@pytest.mark.parametrize("stored", ["", "one two "])
+async def test_a_part_that_began_in_a_gap_is_heard_whole_and_once(
+    stored: str, autojump_clock: object
+) -> None:
+    """Whatever the server has stored of it, pieces that are heard later may be in that or not."""
+    async with open_world() as world:
+        turn = await world.begun("first")
+        world.server.cut()
+        world.server.say(world.server.works[0], "one ")
+        world.session.messages[-1]["parts"][0]["text"] = stored
+        await quiet(0.01)
+        assert world.sent("/message") == []
+        world.server.say(world.server.works[0], "two ")
+        await quiet(0.5)
+        world.server.say(world.server.works[0], "three")
+        await quiet()
+        assert world.said("first") == stored
+        world.server.finish(world.server.works[0])
+        await quiet()
+        assert world.said("first") == "one two three"
+        assert ending(turn) is Ending.FINISHED
+
+
+NO_EVENTS = {
+    "no properties": {"type": "x", "properties": None},
+    "a list of properties": {"type": "x", "properties": []},
+    "no type": {"properties": {}},
+    "a list": [],
+    "deeper than can be read": "[" * 200_000,
+}
+
+
+@pytest.mark.parametrize("name", NO_EVENTS)
+async def test_what_is_no_event_breaks_the_stream_and_no_room(
+    name: str, autojump_clock: object
+) -> None:
+    async with open_world() as world:
+        turn = await world.begun("first")
+        told = NO_EVENTS[name]
+        for stream in world.server._streams:
+            stream.say_raw(f"data: {told if isinstance(told, str) else json.dumps(told)}\n\n")
+        await quiet(0.5)
+        assert turn.settlement is None
+        assert len(world.sent("/event")) == 2
+        world.server.finish(world.server.works[0])
+        await quiet()
+        assert ending(turn) is Ending.FINISHED
+
+
+ODD_EVENTS: list[tuple[str, dict[str, Any]]] = [
+    ("session.created", {}),
+    ("session.created", {"info": []}),
+    ("session.created", {"info": {"id": 7, "parentID": "{session}"}}),
+    ("message.updated", {"info": {"role": "assistant", "parentID": ["{message}"]}}),
+    ("message.updated", {"info": {"role": "assistant", "id": [], "tokens": []}}),
+    ("message.part.updated", {}),
+    ("message.part.updated", {"part": {"messageID": [], "type": "text"}}),
+    ("message.part.delta", {"messageID": {}, "delta": 1}),
+    ("session.status", {"status": []}),
+    ("session.error", {"error": []}),
+    ("permission.asked", {"id": []}),
+    ("permission.asked", {"id": "per_1", "patterns": {}, "questions": 1}),
+    ("question.asked", {"id": "que_1", "questions": ["which?"]}),
+    ("question.replied", {}),
+]
+
+
+@pytest.mark.parametrize(("kind", "properties"), ODD_EVENTS)
+async def test_an_event_of_another_shape_ends_no_turn(
+    kind: str, properties: dict[str, Any], autojump_clock: object
+) -> None:
+    async with open_world() as world:
+        turn = await world.begun("first")
+        work = world.server.works[0]
+        text = json.dumps({"sessionID": world.session.id, **properties})
+        told = text.replace("{session}", world.session.id).replace("{message}", work.name)
+        world.server._say(kind, json.loads(told))
+        await quiet()
+        assert (turn.settlement, world.errors) == (None, {})
+        world.server.finish(work)
+        await quiet()
+        assert ending(turn) is Ending.FINISHED
+
+
+@pytest.mark.parametrize("stops", [True, False])
+async def test_a_404_of_a_proxy_does_not_show_that_the_work_is_gone(
+    stops: bool, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A router that knows no server for a moment: what the server works on goes on."""
+    away = True
+
+    async def answered(asked: Request) -> httpx2.Response:
+        if away and asked.path != ("event",):
+            return httpx2.Response(404, text="no backend for this route")
+        return await honest(asked)
+
+    async with open_world() as world:
+        turn = await world.begun("first")
+        honest = world.server.answer
+        monkeypatch.setattr(world.server, "answer", answered)
+        world.server.cut()
+        if stops:
+            turn.stop()
+        await quiet(0.5)
+        assert turn.settlement is None
+        away = False
+        await quiet(3.0)
+        if stops:
+            assert ending(turn) is Ending.STOPPED
+        else:
+            assert (turn.settlement, world.errors) == (None, {})
+            world.server.finish(world.server.works[0])
+            await quiet()
+            assert ending(turn) is Ending.FINISHED
+
+
+async def test_a_404_to_all_is_an_error_that_everybody_knows(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_world() as world:
+        turn = await world.begun("first")
+
+        async def nothing(asked: Request) -> httpx2.Response:
+            return httpx2.Response(404, json={"name": 7, "_tag": None})
+
+        monkeypatch.setattr(world.server, "answer", nothing)
+        turn.stop()
+        await quiet(5.0)
+        assert ending(turn) is Ending.UNCONFIRMED
+        assert turn.settlement is not None
+        assert not turn.settlement.gone
+        assert {type(one).__mro__[1] for one in turn.settlement.errors} == {BackendMisbehaved}
+
+
+async def test_what_a_deleted_session_works_on_goes_on(autojump_clock: object) -> None:
+    """As in the real one: it is the abort that ends it, and its status tells."""
+    async with open_world() as world:
+        turn = await world.begun("first")
+        world.session.deleted = True
+        world.server.cut()
+        await quiet(0.5)
+        assert turn.settlement is None
+        world.server.cancels = "held"
+        turn.stop()
+        await quiet()
+        for stream in world.server._streams:
+            stream.break_off()
+        await quiet(0.5)
+        assert turn.settlement is None
+        world.server._end(world.session, ABORTED)
+        await quiet(0.5)
+        assert ending(turn) is Ending.STOPPED
 
 
 async def test_what_stands_before_a_turns_message_is_no_end_of_it(autojump_clock: object) -> None:

@@ -28,12 +28,22 @@ class Translator:
         self.calls: set[str] = set()
         self.children: set[str] = set()
         self._said: dict[str, int] = {}
+        self._torn: set[str] = set()
         self._thoughts: set[str] = set()
         self._tools: dict[str, tuple[str, int]] = {}
         self._tokens: dict[str, tuple[int, int]] = {}
 
+    def stored(self, part: Frame, raw: object) -> list[Event]:
+        """The events of a part, as the server has it.
+
+        Pieces of it that are heard later may be in it or not, and others may be missing.
+        """
+        found = self.part(part, raw)
+        self._torn.add(str(part.get("id")))
+        return found
+
     def part(self, part: Frame, raw: object) -> list[Event]:
-        """The events of a part, as it is now."""
+        """The events of a part, as it is told in the order of its pieces."""
         kind, number = part.get("type"), str(part.get("id"))
         if kind == "tool":
             return self._tool(part, raw)
@@ -44,10 +54,13 @@ class Translator:
         text = str(part.get("text") or "")
         fresh = text[self._said.get(number, 0) :]
         self._said[number] = max(len(text), self._said.get(number, 0))
+        self._torn.discard(number)
         return self._say(number, fresh, raw)
 
     def delta(self, number: str, delta: str, raw: object) -> list[Event]:
         """The events of a piece that was added to a part."""
+        if number in self._torn:
+            return []
         self._said[number] = self._said.get(number, 0) + len(delta)
         return self._say(number, delta, raw)
 
@@ -58,9 +71,9 @@ class Translator:
 
     def _tool(self, part: Frame, raw: object) -> list[Event]:
         number, name = str(part.get("callID")), str(part.get("tool"))
-        state = _mapping(part.get("state"))
+        state = as_mapping(part.get("state"))
         self.calls.add(number)
-        metadata = _mapping(state.get("metadata"))
+        metadata = as_mapping(state.get("metadata"))
         if name == _TASK and isinstance(child := metadata.get("sessionId"), str):
             self.children.add(child)
         before, shown = self._tools.get(number, ("", 0))
@@ -79,8 +92,8 @@ class Translator:
 
     def cost(self, info: Frame, raw: object) -> list[Event]:
         """The events of what a message has cost until now."""
-        tokens = _mapping(info.get("tokens"))
-        cache = _mapping(tokens.get("cache"))
+        tokens = as_mapping(info.get("tokens"))
+        cache = as_mapping(tokens.get("cache"))
         spent = (
             _count(tokens.get("input")) + _count(cache.get("read")) + _count(cache.get("write")),
             _count(tokens.get("output")) + _count(tokens.get("reasoning")),
@@ -95,12 +108,13 @@ class Translator:
 
 
 def _input(state: Frame) -> str:
-    given = _mapping(state.get("input"))
+    given = as_mapping(state.get("input"))
     told = given.get("command") or given.get("description") or given.get("filePath")
     return str(told or state.get("title") or "")
 
 
-def _mapping(value: object) -> Frame:
+def as_mapping(value: object) -> Frame:
+    """It, where it is a mapping; else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 

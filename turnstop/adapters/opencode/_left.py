@@ -8,7 +8,7 @@ each with the session and the call that it belongs to.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, TypeAlias, final
+from typing import TypeAlias, final
 
 import attrs
 import trio
@@ -16,6 +16,7 @@ import trio
 from ..._errors import BackendError
 from ...transports.offspring import Look
 from ...transports.proctable import TableEntry, end_processes
+from ._events import Frame
 from ._plugin import CALL, SESSION
 from ._wire import NotThere, Wire
 
@@ -82,12 +83,11 @@ class SubAgents:
                     self.sessions.add(number)
                     todo.append(number)
 
-    async def _children(self, parent: str) -> list[dict[str, Any]]:
+    async def _children(self, parent: str) -> list[Frame]:
         try:
-            found = await self._wire.get(f"/session/{parent}/children")
+            return await self._wire.listed(f"/session/{parent}/children")
         except NotThere:
             return []
-        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
     async def find(self) -> list[SubAgent | UnknownAgents]:
         """Those that work now.

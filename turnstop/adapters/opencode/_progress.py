@@ -9,13 +9,14 @@ ended this turn, and no other; and so has an answer that was aborted.
 
 from __future__ import annotations
 
-from typing import Any, final
+from collections.abc import Sequence
+from typing import final
 
 import trio
 
 from ...abc import End, How
 from ...events import Event, Other
-from ._events import Frame, Translator
+from ._events import Frame, Translator, as_mapping
 
 _ABORTED = "MessageAbortedError"
 _GOES_ON = ("tool-calls", "unknown")
@@ -59,10 +60,10 @@ class Progress:
         if kind == "message.updated" and isinstance(info, dict):
             return self._hear_message(info, raw)
         if kind == "message.part.updated" and isinstance(part, dict):
-            known = part.get("messageID") in self._answers
+            known = str(part.get("messageID")) in self._answers
             return self.translator.part(part, raw) if known else []
         if kind == "message.part.delta":
-            if properties.get("messageID") not in self._answers:
+            if str(properties.get("messageID")) not in self._answers:
                 return []
             delta = str(properties.get("delta") or "")
             return self.translator.delta(str(properties.get("partID")), delta, raw)
@@ -81,7 +82,7 @@ class Progress:
             if number == self._message or self._asked:
                 self._asked.add(number)
             return []
-        if info.get("parentID") not in self._asked:
+        if str(info.get("parentID")) not in self._asked:
             return []
         self._answers[number] = info
         self._idle = False
@@ -111,20 +112,21 @@ class Progress:
             self._error = error
             self.doubtful = True
 
-    def look(self, messages: list[Any], *, busy: bool) -> list[Event]:
+    def look(self, messages: Sequence[Frame], *, busy: bool) -> list[Event]:
         """Take in how things stand: the session's messages, newest last, and whether it is busy."""
         self.doubtful = False
         found: list[Event] = []
-        numbers = [message["info"].get("id") for message in messages]
-        if self.told and self._asked and self._message not in numbers:
+        numbers = [as_mapping(message.get("info")).get("id") for message in messages]
+        if self.told and self._asked and not busy and self._message not in numbers:
             self._removed = True
         place = numbers.index(self._message) if self._message in numbers else len(messages)
         # What stands before this turn's message is other turns'.
         for message in messages[place:]:
-            info = message["info"]
+            info, parts = as_mapping(message.get("info")), message.get("parts")
             found += self._hear_message(info, message)
-            for part in message["parts"] if info.get("id") in self._answers else ():
-                found += self.translator.part(part, part)
+            if isinstance(parts, list) and str(info.get("id")) in self._answers:
+                for part in parts:
+                    found += self.translator.stored(as_mapping(part), part)
         if busy and self._asked:
             self.begun.set()
         # Nothing began where a prompt failed before it was a message.

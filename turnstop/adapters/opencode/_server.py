@@ -12,14 +12,15 @@ from typing import Any, Final, TypeAlias, final
 
 import attrs
 import httpx2
+import trio
 
 from ..._errors import BackendError, BackendLost, BackendMisbehaved, BackendRefused
 from ...transports.eventstream import EventStream, open_event_stream
 from ...transports.listening import Listening, open_listening
-from ...transports.reading import Reading, open_reading
+from ...transports.reading import Reader, Reading, open_reading
 from ...transports.sse import ServerEvent
 from ._plugin import PASSWORD, with_plugin
-from ._wire import NotThere, Wire
+from ._wire import NoOpenCode, NotThere, Wire
 
 Heard: TypeAlias = Mapping[str, Any]
 
@@ -81,6 +82,17 @@ class Server:
             )
         error.__cause__ = self.events.why
         return error
+
+    def post_aside(self, path: str, body: Any, left: trio.Event) -> None:
+        """Have it do something in a task that outlives the turn; `left` is set once it is told."""
+
+        async def post() -> None:
+            try:
+                await self.wire.post(path, body, sent=left.set)
+            except (BackendError, NotThere):
+                left.set()
+
+        self.reading.start(Reader(), post, name=f"opencode {path}")
 
     async def is_busy(self, session: str) -> bool:
         """Whether the session works on something.
@@ -183,7 +195,7 @@ async def _check(wire: Wire) -> None:
     """See that it is an opencode that will do, and have it set itself up."""
     try:
         health = await wire.get("/global/health")
-    except NotThere as error:
+    except NoOpenCode as error:
         raise BackendRefused(f"no opencode listens at {wire.url}: correct the url") from error
     version = str(health.get("version")) if isinstance(health, dict) else ""
     numbers = tuple(int(part) for part in version.split("-")[0].split(".") if part.isdecimal())
@@ -197,7 +209,7 @@ async def _check(wire: Wire) -> None:
         )
     for path in _SET_UP:
         # A version without one of them has nothing to set up there.
-        with suppress(NotThere, BackendMisbehaved):
+        with suppress(BackendMisbehaved):
             await wire.get(path)
 
 
@@ -209,9 +221,12 @@ async def _abort_all(wire: Wire) -> None:
 
 
 def _sort(event: ServerEvent) -> tuple[list[str], Heard]:
+    """Who is to hear of an event; what is none is refused here, for all who read it later."""
     heard = json.loads(event.data)
-    properties = heard["properties"]
-    info = properties.get("info")
+    properties = heard.get("properties") if isinstance(heard, dict) else None
+    if not isinstance(properties, dict) or not isinstance(heard.get("type"), str):
+        raise ValueError("an event has a type, and properties")
     # A sub-agent's session is news of its parent's.
-    parent = info.get("parentID") if heard["type"] == "session.created" else None
+    info = properties.get("info") if heard["type"] == "session.created" else None
+    parent = info.get("parentID") if isinstance(info, dict) else None
     return [str(one) for one in (properties.get("sessionID"), parent) if one], heard

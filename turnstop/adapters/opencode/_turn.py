@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias, final
 
 import trio
 
-from ..._errors import BackendError, BackendRefused, Silenced
+from ..._errors import BackendError, Silenced
 from ...abc import Emit, End
 from ...transports.eventstream import Gap, Listener
 from ...transports.offspring import Look
 from ...transports.pace import wait_at_most
 from ...transports.proctable import TableEntry, find_marked
-from ...transports.reading import Reader
 from ...transports.serving import Serving, open_serving
 from ._asks import PERMISSION, QUESTION, Asked, read_asked, settled_in
+from ._events import Frame, as_mapping
 from ._left import Left, Processes, SubAgent, SubAgents, UnknownAgents
 from ._progress import Progress
 from ._server import Heard, Server
-from ._session import Abort, OpenCodeSession
+from ._session import OpenCodeSession
+from ._stopping import LEAVES_WITHIN, Stopping
 from ._wire import NotThere
 
 OpenCodeContent: TypeAlias = str | Sequence[Mapping[str, Any]]
 """What a turn of opencode may be asked: a text, or opencode's own list of a message's parts."""
 
-_LEAVES_WITHIN = 0.05
-_LOOK_EVERY = 0.25
+_LOOK_AGAIN = 0.25
 _DOUBTS_FOR = 0.03
 _TRUSTS_FOR = 0.25
 _DOUBTS = 8
 _NEWEST = 20
-_SOON = 2
-_NEVER = 8
 _LOOKS = 5
 
 
@@ -64,7 +61,7 @@ class OpenCodeTurn:
         self._agents = SubAgents(server.wire, session, session.children)
         self._processes = Processes(server.mark, began, session.calls, look)
         self._asked: dict[str, Asked] = {}
-        self._abort: Abort | None = None
+        self._stopping = Stopping(server, session, message, self._progress, self._agents)
         self._doubts = 0
 
     def __repr__(self) -> str:
@@ -100,19 +97,21 @@ class OpenCodeTurn:
     def _may_look(self) -> bool:
         """Whether to ask the server now: while it aborts, it will say more by itself."""
         self._doubts += 1
-        aborting = self._abort is not None and not self._abort.over.is_set()
+        abort = self._stopping.abort
+        aborting = abort is not None and not abort.over.is_set()
         return not aborting or self._doubts % _DOUBTS == 0
 
     def _keep(self) -> None:
         """Keep what the room's next turn needs to know of the session."""
-        if self._abort is not None:
-            self._abort.hit = self._progress.aborted
+        abort = self._stopping.abort
+        if abort is not None:
+            abort.hit = self._progress.aborted
         self.session = OpenCodeSession(
             self._known,
             self._server,
             calls=self._known.calls.union(self._progress.translator.calls),
             children=self._known.children.union(self._agents.sessions),
-            abort=self._abort,
+            abort=abort,
         )
 
     def _hear(self, serving: Serving, emit: Emit, heard: Heard) -> None:
@@ -123,7 +122,7 @@ class OpenCodeTurn:
         elif (asked := read_asked(kind, properties)) is not None:
             self._ask(serving, emit, asked)
         elif kind == "session.created":
-            self._adopt(str(properties["info"].get("id")))
+            self._adopt(as_mapping(properties.get("info")).get("id"))
         elif properties.get("sessionID") == self._known:
             for event in self._progress.hear(kind, properties, heard):
                 emit(event)
@@ -131,10 +130,10 @@ class OpenCodeTurn:
                 self._adopt(child)
         elif kind == "message.part.updated":
             # A sub-agent's tools: their processes are this turn's.
-            self._progress.translator.part(properties["part"], heard)
+            self._progress.translator.part(as_mapping(properties.get("part")), heard)
 
-    def _adopt(self, child: str) -> None:
-        if child not in (self._known, *self._agents.sessions):
+    def _adopt(self, child: object) -> None:
+        if isinstance(child, str) and child not in (self._known, *self._agents.sessions):
             self._agents.sessions.add(child)
             self._listener.also(child)
 
@@ -148,22 +147,13 @@ class OpenCodeTurn:
                 reply = await emit.ask(request.to_ask())
             except Silenced:
                 # In a task that outlives the turn: else opencode would list it for ever.
-                self._post_aside(*request.refusal(), request.refused)
+                self._server.post_aside(*request.refusal(), request.refused)
                 return
             path, body = request.answer(reply)
             with suppress(NotThere):  # somebody else has answered it
                 await self._server.wire.post(path, body)
 
         serving.start(asked, serve)
-
-    def _post_aside(self, path: str, body: Any, left: trio.Event) -> None:
-        async def post() -> None:
-            try:
-                await self._server.wire.post(path, body, sent=left.set)
-            except (BackendError, NotThere):
-                left.set()
-
-        self._server.reading.start(Reader(), post, name=f"opencode {path}")
 
     async def _look(self, serving: Serving, emit: Emit) -> None:
         """Ask the server how things stand, since something that it said was missed."""
@@ -174,108 +164,45 @@ class OpenCodeTurn:
             if (asked := read_asked(kind, properties)) is not None:
                 self._ask(serving, emit, asked)
 
-    async def _fetch(self) -> tuple[list[Any], list[tuple[str, Any]], bool]:
+    async def _fetch(self) -> tuple[list[Frame], list[tuple[str, Frame]], bool]:
         wire = self._server.wire
         for looks in range(1, _LOOKS + 1):
             try:
                 # The status first: what ends after it was read is told by the stream.
                 busy = await self._server.is_busy(self._known)
-                messages = await self._fetch_messages()
-                waiting: list[tuple[str, Any]] = []
+                try:
+                    messages = await self._fetch_messages()
+                except NotThere:
+                    messages = []  # What a deleted session works on goes on.
+                waiting: list[tuple[str, Frame]] = []
                 for kind in () if self._progress.told else (PERMISSION, QUESTION):
-                    listed = await wire.get(f"/{kind.partition('.')[0]}")
+                    listed = await wire.listed(f"/{kind.partition('.')[0]}")
                     waiting += [(kind, one) for one in listed]
-            except NotThere:
-                return [], [], False
             except BackendError:
                 if looks == _LOOKS or self._server.broken.is_set():
                     raise
-                await trio.sleep(looks * _LOOK_EVERY)
+                await trio.sleep(looks * _LOOK_AGAIN)
             else:
                 break
         mine = {str(self._known), *self._agents.sessions}
         return messages, [one for one in waiting if one[1].get("sessionID") in mine], busy
 
-    async def _fetch_messages(self) -> list[Any]:
+    async def _fetch_messages(self) -> list[Frame]:
         """The session's messages, back to this turn's own at least."""
         path = f"/session/{self._known}/message"
-        newest: list[Any] = await self._server.wire.get(path, limit=_NEWEST)
-        if any(one["info"].get("id") == self._message for one in newest):
+        newest = await self._server.wire.listed(path, limit=_NEWEST)
+        if any(as_mapping(one.get("info")).get("id") == self._message for one in newest):
             return newest
-        whole: list[Any] = await self._server.wire.get(path)
-        return whole
+        return await self._server.wire.listed(path)
 
     async def cancel(self, sent: Callable[[], None]) -> None:
         """Abort the sub-agents and the turn; see that it was not too early for that."""
-        self._progress.told = True
         # A refusal that comes first ends a turn that waits for one without the quarter of a
         # second for which opencode waits for a tool. No answer of the model comes of it.
+        self._progress.told = True
         for asked in list(self._asked.values()):
-            await wait_at_most(asked.refused, _LEAVES_WITHIN)
-        await self._abort_agents()
-        early = not self._progress.begun.is_set()
-        await self._tell(sent)
-        for looks in itertools.count(1) if early else ():
-            if await wait_at_most(self._progress.begun, _LOOK_EVERY):
-                break
-            if await self._server.is_busy(self._known):
-                self._progress.begun.set()
-            elif looks >= self._looks_enough() and await self._withdraw():
-                return
-        # opencode answers an abort that finds nothing to abort as any other, and the turn runs on.
-        lost = early and (self._progress.idled or self._agents.unsure)
-        if lost and await self._server.is_busy(self._known):
-            await self._tell(lambda: None)
-
-    def _looks_enough(self) -> int:
-        # An abort that finds the message there has most probably found its run as well.
-        return _SOON if self._progress.idled_since else _NEVER
-
-    async def _withdraw(self) -> bool:
-        """Take the message back, which opencode does not do where it works; whether it has.
-
-        An abort between the message and the first word about it ends the run, and nothing tells.
-        """
-        try:
-            await self._server.wire.delete(f"/session/{self._known}/message/{self._message}")
-        except (BackendRefused, NotThere):
-            return False
-        return True
-
-    async def _abort_agents(self) -> None:
-        try:
-            await self._agents.enumerate()
-        except BackendError:
-            self._agents.unsure = True
-        for session in sorted(self._agents.sessions):
-            left = trio.Event()
-            self._post_aside(f"/session/{session}/abort", None, left)
-            await wait_at_most(left, _LEAVES_WITHIN)
-
-    async def _tell(self, sent: Callable[[], None]) -> None:
-        """Send an abort, in a task that outlives the turn, for the next one must know its answer.
-
-        An abort is the session's and not the turn's: one that is late would end the next turn.
-        """
-        abort = self._abort = Abort()
-
-        async def post() -> None:
-            try:
-                await self._server.wire.post(f"/session/{self._known}/abort", sent=abort.left.set)
-            except NotThere:
-                pass  # The session was deleted, and its work with it.
-            except BackendError as error:
-                abort.error = error
-            finally:
-                abort.end()
-
-        self._server.reading.start(Reader(), post, name=f"opencode abort {self._known}")
-        await abort.left.wait()
-        if not isinstance(abort.error, BackendRefused):
-            sent()
-        await abort.over.wait()
-        if abort.error is not None:
-            raise abort.error
+            await wait_at_most(asked.refused, LEAVES_WITHIN)
+        await self._stopping.run(sent)
 
     async def undo(self) -> None:
         """End a turn that began when nobody waited for it any more."""

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
+import re
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Mapping,
+)
 from contextlib import asynccontextmanager
 from typing import Any, Final, final
 
@@ -13,10 +21,15 @@ from ..._errors import BackendError, BackendLost, BackendMisbehaved, BackendRefu
 _SHOWN: Final = 500
 _CONNECT: Final = 10.0
 _ANSWER: Final = 60.0
+_NAMES_ONE: Final = re.compile(r"/(session|permission|question)/(?!status$)[^/]+")
 
 
 class NotThere(Exception):
-    """The server knows no such session, message or question."""
+    """opencode itself says that it knows no such session, message or question."""
+
+
+class NoOpenCode(BackendMisbehaved):
+    """Something else than opencode has answered: a proxy that knows no server just now, say."""
 
 
 @final
@@ -36,12 +49,25 @@ class Wire:
         """What the server has there.
 
         Raises:
-            NotThere: it has nothing.
+            NotThere: opencode says that there is no such thing.
             BackendError: it did not answer, or not with this.
 
         **Cancellation:** changes nothing.
         """
         return await self._ask("GET", path, params)
+
+    async def listed(self, path: str, **params: str | int) -> list[Mapping[str, Any]]:
+        """The things that the server has there; as `get`.
+
+        Raises:
+            BackendMisbehaved: it told no list of things.
+
+        **Cancellation:** changes nothing.
+        """
+        found = await self.get(path, **params)
+        if not (isinstance(found, list) and all(isinstance(one, Mapping) for one in found)):
+            raise BackendMisbehaved(f"opencode told no list of {path}: {str(found)[:_SHOWN]}")
+        return found
 
     async def post(
         self, path: str, body: Any = None, *, sent: Callable[[], None] | None = None
@@ -85,20 +111,22 @@ class Wire:
                 await response.aclose()
         except httpx2.HTTPError as error:
             raise self._explain(error) from error
-        except NotThere as error:
-            raise BackendMisbehaved(f"no opencode listens at {self.url}: {error}") from error
 
     def _build(
         self, method: str, path: str, params: dict[str, Any], body: Any, timeout: httpx2.Timeout
     ) -> httpx2.Request:
-        request = self._http.build_request(
-            method,
-            f"{self.url}{path}",
-            params={**self._params, **params},
-            json=body,
-            headers={"Accept": "text/event-stream" if path == "/event" else "application/json"},
-            timeout=timeout,
-        )
+        try:
+            request = self._http.build_request(
+                method,
+                f"{self.url}{path}",
+                params={**self._params, **params},
+                json=body,
+                headers={"Accept": "text/event-stream" if path == "/event" else "application/json"},
+                timeout=timeout,
+            )
+        except httpx2.InvalidURL as error:
+            # An id that the server made up is in it.
+            raise BackendMisbehaved(f"opencode told what is no id: {path!r}") from error
         request.stream = _Body(request.content)
         return request
 
@@ -124,7 +152,7 @@ class Wire:
             return None
         try:
             return response.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             text = response.text[:_SHOWN]
             raise BackendMisbehaved(
                 f"opencode answered {path} by what is no JSON: {text}"
@@ -139,7 +167,7 @@ class Wire:
                 "started with in OPENCODE_SERVER_PASSWORD"
             )
         if status == 404:
-            return NotThere(text)
+            return NotThere(text) if _says_not_there(response, path) else NoOpenCode(text)
         return BackendRefused(text) if status < 500 else BackendMisbehaved(text)
 
     def _explain(self, error: httpx2.HTTPError) -> BackendError:
@@ -150,6 +178,21 @@ class Wire:
         if isinstance(error, httpx2.TimeoutException):
             return BackendLost(f"opencode at {self.url} has not answered for {_ANSWER:g} s")
         return BackendLost(f"the connection to opencode at {self.url} broke: {error!r}")
+
+
+def _says_not_there(response: httpx2.Response, path: str) -> bool:
+    """Whether a 404 is opencode's own word about what the path names.
+
+    A proxy's says nothing of a session: that may work on.
+    """
+    if _NAMES_ONE.match(path) is None:
+        return False
+    try:
+        body = response.json()
+    except (ValueError, RecursionError):
+        return False
+    told = (body.get("name"), body.get("_tag")) if isinstance(body, dict) else ()
+    return any(isinstance(one, str) and one.endswith("NotFoundError") for one in told)
 
 
 class _Body(httpx2.AsyncByteStream):

@@ -103,9 +103,8 @@ class RecordingOpenCode(httpx2.AsyncBaseTransport):
     def _remove(self, session: Session, message: str) -> httpx2.Response:
         if session.run is not None:
             return answer({"name": "SessionBusyError", "data": {}}, 400)
+        # Also one that is not there is answered by true.
         kept = [one for one in session.messages if one["info"]["id"] != message]
-        if len(kept) == len(session.messages):
-            return answer({"name": "NotFoundError", "data": {}}, 404)
         session.messages[:] = kept
         session.tell("message.removed", messageID=message)
         return answer(True)
@@ -124,12 +123,13 @@ class RecordingOpenCode(httpx2.AsyncBaseTransport):
         session = self.sessions.get(number)
         if rest == ["abort"]:
             return await self._abort(session)
-        if session is None:
+        if session is None or session.deleted:
             return answer({"name": "NotFoundError", "data": {}}, 404)
         if asked.method == "DELETE" and rest:
             return self._remove(session, rest[-1])
         if asked.method == "DELETE":
-            del self.sessions[number]
+            # What it works on goes on.
+            session.deleted = True
             return answer(True)
         if rest == ["fork"]:
             return answer(self._fork(session).info())
@@ -198,14 +198,14 @@ class RecordingOpenCode(httpx2.AsyncBaseTransport):
             self._end(session, ABORTED)
 
     def _replied(self, number: str, body: Any) -> httpx2.Response:
-        # Also what nobody has asked, or not any more, is answered by true.
         work, properties = self.asked.pop(number, (None, {}))
-        if work is not None:
-            work.replies.append(body.get("reply", body) if isinstance(body, dict) else body)
-            told = {"sessionID": properties["sessionID"], "requestID": number}
-            self._say("permission.replied", told)
-            if self.rejecting_ends and body == {"reply": "reject"}:
-                self._end(self._home(work), finish="tool-calls")
+        if work is None:
+            return answer({"_tag": "PermissionNotFoundError", "requestID": number}, 404)
+        work.replies.append(body.get("reply", body) if isinstance(body, dict) else body)
+        told = {"sessionID": properties["sessionID"], "requestID": number}
+        self._say("permission.replied", told)
+        if self.rejecting_ends and body == {"reply": "reject"}:
+            self._end(self._home(work), finish="tool-calls")
         return answer(True)
 
     # The levers.

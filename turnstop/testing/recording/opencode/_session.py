@@ -23,12 +23,14 @@ class Run:
         work: what the probe sees of it.
         message: the id of the message.
         answer: the assistant's message.
+        spoken: what was said of the answer.
         terminal: the event that told its end.
     """
 
     work: Work
     message: str
     answer: Frame
+    spoken: str = ""
     terminal: Frame | None = None
 
 
@@ -55,6 +57,7 @@ class Session:
     run: Run | None = None
     last: Run | None = None
     deaf: int = 0
+    deleted: bool = False
     conversation: str = attrs.field()
 
     @conversation.default
@@ -99,7 +102,8 @@ class Session:
             part = {"id": self._name("prt"), "type": "text", "text": ""}
             parts.append({**part, "messageID": self.run.answer["id"], "sessionID": self.id})
             self.tell("message.part.updated", part=dict(parts[0]))
-        parts[0]["text"] += text
+        # What it keeps of a part stays empty until the part is whole.
+        self.run.spoken += text
         self.tell(
             "message.part.delta",
             messageID=self.run.answer["id"],
@@ -122,6 +126,10 @@ class Session:
             run.answer["finish"] = finish
         if error is ABORTED:
             self.go_idle()
+        if run.spoken:
+            part = self.messages[-1]["parts"][0]
+            part["text"] = run.spoken
+            self.tell("message.part.updated", part=part)
         run.terminal = self.tell("message.updated", info=run.answer)
         self.go_idle()
 

@@ -1,0 +1,122 @@
+"""Telling opencode to stop a turn, and seeing that it was not too early for that."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import final
+
+import trio
+
+from ..._errors import BackendError, BackendRefused
+from ...transports.pace import wait_at_most
+from ...transports.reading import Reader
+from ._left import SubAgents
+from ._progress import Progress
+from ._server import Server
+from ._session import Abort
+from ._wire import NoOpenCode, NotThere
+
+LEAVES_WITHIN = 0.05
+_LOOK_EVERY = 0.25
+_SOON = 2
+_NEVER = 8
+_TRIES = 4
+
+
+@final
+class Stopping:
+    """How one turn is told to stop.
+
+    Attributes:
+        abort: the last abort of its session; None until there was one.
+    """
+
+    def __init__(
+        self, server: Server, session: str, message: str, progress: Progress, agents: SubAgents
+    ) -> None:
+        self.abort: Abort | None = None
+        self._server = server
+        self._session = session
+        self._message = message
+        self._progress = progress
+        self._agents = agents
+
+    async def run(self, sent: Callable[[], None]) -> None:
+        """Abort the sub-agents, then the session, and again where nothing worked there yet."""
+        await self._abort_agents()
+        early = not self._progress.begun.is_set()
+        await self._tell(sent)
+        for looks in itertools.count(1) if early else ():
+            if await wait_at_most(self._progress.begun, _LOOK_EVERY):
+                break
+            if await self._server.is_busy(self._session):
+                self._progress.begun.set()
+            elif looks >= self._looks_enough() and await self._withdraw():
+                return
+        # opencode answers an abort that finds nothing to abort as any other, and the turn runs on.
+        lost = early and (self._progress.idled or self._agents.unsure)
+        if lost and await self._server.is_busy(self._session):
+            await self._tell(lambda: None)
+
+    def _looks_enough(self) -> int:
+        # An abort that finds the message there has most probably found its run as well.
+        return _SOON if self._progress.idled_since else _NEVER
+
+    async def _withdraw(self) -> bool:
+        """Take the message back, which opencode does not do where it works; whether it has.
+
+        An abort between the message and the first word about it ends the run, and nothing tells.
+        """
+        try:
+            await self._server.wire.delete(f"/session/{self._session}/message/{self._message}")
+        except (BackendRefused, NotThere):
+            return False
+        return True
+
+    async def _abort_agents(self) -> None:
+        try:
+            await self._agents.enumerate()
+        except BackendError:
+            self._agents.unsure = True
+        for session in sorted(self._agents.sessions):
+            left = trio.Event()
+            self._server.post_aside(f"/session/{session}/abort", None, left)
+            await wait_at_most(left, LEAVES_WITHIN)
+
+    async def _tell(self, sent: Callable[[], None]) -> None:
+        """Send an abort, in a task that outlives the turn, for the next one must know its answer.
+
+        An abort is the session's and not the turn's: one that is late would end the next turn.
+        """
+        abort = self.abort = Abort()
+
+        async def post() -> None:
+            try:
+                await self._post(abort)
+            except NotThere as error:
+                abort.error = BackendRefused(str(error))
+            except BackendError as error:
+                abort.error = error
+            finally:
+                abort.end()
+
+        self._server.reading.start(Reader(), post, name=f"opencode abort {self._session}")
+        await abort.left.wait()
+        if not isinstance(abort.error, BackendRefused):
+            sent()
+        await abort.over.wait()
+        if abort.error is not None:
+            raise abort.error
+
+    async def _post(self, abort: Abort) -> None:
+        path = f"/session/{self._session}/abort"
+        for times in range(1, _TRIES):
+            try:
+                await self._server.wire.post(path, sent=abort.left.set)
+            except NoOpenCode:
+                # A proxy has answered, and that may be over soon: opencode was not told.
+                await trio.sleep(times * _LOOK_EVERY)
+            else:
+                return
+        await self._server.wire.post(path, sent=abort.left.set)
