@@ -2,11 +2,13 @@
 
     python benchmarks/claude_many_stops.py          # 500 turns
     python benchmarks/claude_many_stops.py --small  # a smoke
+    python benchmarks/claude_many_stops.py --raw    # the same turns by the bare protocol
 
 The lab is the model. Every turn is told words of its own, and must hear no other's; no work of a
 stopped turn goes on; the history that the model is given is valid each time; and neither this
-process nor Claude's grows with the number of turns. Prints JSON; status 1 where one of that is not
-so. Needs the extra `lab`, and the program: `turnstop lab install claude`.
+process nor Claude's grows with the number of turns. What the bare protocol shows of Claude's is the
+cost of the conversation itself. Prints JSON; status 1 where one of that is not so. Needs the extra
+`lab`, and the program: `turnstop lab install claude`.
 """
 
 from __future__ import annotations
@@ -19,20 +21,27 @@ import statistics
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 import trio
 
 import turnstop
 from turnstop.adapters.claude import open_claude
+from turnstop.cli.bench.raw import RawRunner
+from turnstop.cli.bench.raw_claude import open_raw_claude
 from turnstop.events import Text
 from turnstop.lab import Behaviour, Lab, find_program, open_lab, program_env, write_prompt
 
 TURNS, SMALL = 500, 10
 PATIENCE = 30.0
 MAY_SEE_LATE = 0.25
+# What was said 20 ms ago was heard.
+HEARD = 0.02
 # Where a stop comes: with the message, soon after it, or once the model has spoken; or never.
 MOMENTS = ("at once", "early", "speaking", "silent", "never")
 WORD = re.compile(r"<([\w.-]+)>")
@@ -120,7 +129,7 @@ async def take_turn(
             lab.order(token, "say", f"<{token}> ")
             await read_until(turn, heard, token)
         if moment == "silent":
-            await trio.sleep(0.02)
+            await trio.sleep(HEARD)
         if moment == "never":
             lab.order(token, "end")
         else:
@@ -135,6 +144,38 @@ async def take_turn(
     if settlement.asked_at is not None and settlement.ended_at is not None and moment != "never":
         tally.latencies.append((settlement.ended_at - settlement.asked_at) * 1e3)
     tally.foreign += [(number, word) for word in WORD.findall("".join(heard)) if word != token]
+    await see_the_end(lab, tally, number, token)
+
+
+async def take_raw_turn(
+    runner: RawRunner, lab: Lab, tally: Tally, number: int, chance: random.Random
+) -> None:
+    """The same one by the bare protocol, which tells nobody what was said."""
+    moment = chance.choice(MOMENTS)
+    token, prompt = write_prompt(Behaviour("park", 0))
+    run = await runner.begin("kitchen", prompt)
+    await run.left.wait()
+    if moment == "early":
+        await trio.sleep(chance.uniform(0.0, 0.06))
+    if moment in ("speaking", "silent", "never"):
+        await lab.parked(token)
+        lab.order(token, "say", f"<{token}> ")
+        await trio.sleep(HEARD)
+    if moment == "never":
+        lab.order(token, "end")
+    else:
+        await run.stop()
+    outcome = await run.settled()
+    tally.endings[f"{moment}: {outcome.ending.lower()}"] += 1
+    if (outcome.ending == "FINISHED") != (moment == "never"):
+        tally.unlike.append(f"turn {number}, stopped {moment}: {outcome}")
+    if outcome.asked_at is not None and outcome.ended_at is not None:
+        tally.latencies.append((outcome.ended_at - outcome.asked_at) * 1e3)
+    await see_the_end(lab, tally, number, token)
+
+
+async def see_the_end(lab: Lab, tally: Tally, number: int, token: str) -> None:
+    """Its requests are closed when it is over, or a little later."""
     if lab.open_requests(token):
         # The endpoint may see a little later than Claude says it that a connection is closed.
         settled = trio.current_time()
@@ -152,22 +193,36 @@ def resident(pid: str | int) -> float:
     return int(found[1]) / 1024 if found else 0.0
 
 
-async def measure(turns: int, seed: int) -> dict[str, Any]:
+Take: TypeAlias = Callable[[Lab, Tally, int, random.Random], Awaitable[None]]
+
+
+@asynccontextmanager
+async def open_turns(raw: bool, env: dict[str, str], home: str) -> AsyncGenerator[Take, None]:
+    """What takes a turn of the session."""
+    program = find_program("claude")
+    if raw:
+        async with open_raw_claude([program.path], home, env) as runner:
+            yield partial(take_raw_turn, runner)
+        return
+    async with (
+        open_claude(program.path, cwd=home, env=env, setting_sources=()) as plain,
+        turnstop.open_rooms(claude := Revealing(plain)) as rooms,
+    ):
+        yield partial(take_turn, rooms, claude)
+
+
+async def measure(turns: int, seed: int, raw: bool) -> dict[str, Any]:
     """Take them, one after the other."""
     chance, tally = random.Random(seed), Tally()
     looks = {max(turns // 10, 2), turns // 2, turns}
     with tempfile.TemporaryDirectory(prefix="many-stops-", ignore_cleanup_errors=True) as home:
         async with open_lab() as lab:
             env = program_env("claude", lab.url, home)
-            program = find_program("claude")
-            async with (
-                open_claude(program.path, cwd=home, env=env, setting_sources=()) as plain,
-                turnstop.open_rooms(claude := Revealing(plain)) as rooms,
-            ):
+            async with open_turns(raw, env, home) as take:
                 began = trio.current_time()
                 for number in range(1, turns + 1):
                     with trio.fail_after(PATIENCE):
-                        await take_turn(rooms, claude, lab, tally, number, chance)
+                        await take(lab, tally, number, chance)
                     if number in looks:
                         tally.memory[number] = resident("self"), resident(claude_pid(home))
                     # The lab keeps all that it was asked: that is no memory of ours.
@@ -177,7 +232,8 @@ async def measure(turns: int, seed: int) -> dict[str, Any]:
     latencies = sorted(tally.latencies)
     return {
         "benchmark": "claude many stops",
-        "program": f"claude {await program.version()}",
+        "program": f"claude {await find_program('claude').version()}",
+        "by": "the bare protocol" if raw else "turnstop",
         "turns": turns,
         "seed": seed,
         "seconds": round(took, 1),
@@ -220,10 +276,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--small", action="store_true", help=f"{SMALL} turns: a smoke")
     parser.add_argument("--turns", type=int, default=None, help=f"how many; {TURNS} by default")
+    parser.add_argument("--raw", action="store_true", help="by the bare protocol")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     turns = given.turns or (SMALL if given.small else TURNS)
-    figures = trio.run(measure, turns, given.seed)
+    figures = trio.run(measure, turns, given.seed, given.raw)
     print(json.dumps(figures, indent=2))
     return 1 if figures["faults"] else 0
 
