@@ -346,9 +346,9 @@ LEAVES = """
 def on_prompt(text):
     command = [sys.executable, "-c", "import time; time.sleep(300)"]
     mine = {"QWEN_CODE": "1", "CODEX_THREAD_ID": session}
-    env = {**os.environ, **(mine if text in ("tool", "done") else {})}
+    env = {**os.environ, **(mine if text.startswith(("tool", "done")) else {})}
     subprocess.Popen(command, start_new_session=True, env=env, stdout=subprocess.DEVNULL)
-    if text == "killed":
+    if "killed" in text:
         time.sleep(300)
     chunk("left")
     if text == "done":
@@ -400,19 +400,28 @@ async def test_what_is_left_in_a_shared_process_is_known_by_its_session_or_not_a
     await end_all(tmp_path)
 
 
-async def test_what_an_agent_has_left_that_was_killed_is_ended_whatever_it_is(
-    tmp_path: Path,
+@pytest.mark.parametrize("profile", ["generic", "qwen"])
+async def test_what_an_agent_has_begun_in_the_turn_that_was_killed_is_ended(
+    profile: str, tmp_path: Path
 ) -> None:
+    """Whatever it is, where nothing tells tools; and nothing of the turn before."""
     env = {"TURNSTOP_TEST_FOLDER": str(tmp_path)}
-    async with rooms_of(tmp_path, LEAVES, env=env) as rooms:
-        async with rooms.turn("kitchen", "killed") as turn:
+    async with rooms_of(tmp_path, LEAVES, profile=profile, env=env) as rooms:
+        async with rooms.turn("kitchen", "done") as turn:
+            async for _ in turn:
+                pass
+        left_at = ticks_now()
+        while ticks_now() == left_at:  # noqa: ASYNC110 - a clock gives no event
+            await trio.sleep(0.001)
+        async with rooms.turn("kitchen", "tool, killed") as turn:
             await hear(turn, "begun")
-            while not await sleepers(tmp_path):  # noqa: ASYNC110 - a table gives no event
+            while await sleepers(tmp_path) < 2:  # noqa: ASYNC110 - a table gives no event
                 await trio.sleep(0.01)
             turn.stop()
         assert turn.settlement is not None
         assert (turn.settlement.ending, turn.settlement.survivors) == (Ending.KILLED, ())
-        assert await sleepers(tmp_path) == 0
+        assert await sleepers(tmp_path) == 1
+    await end_all(tmp_path)
 
 
 async def end_all(folder: Path) -> None:

@@ -22,7 +22,9 @@ class OwnAcpTurn(AcpTurn):
         await self._end_agent()
 
     def _tool(self) -> Mapping[str, str | None] | None:
-        return self._agent.profile.tool
+        tool = self._agent.profile.tool
+        # Where nothing tells tools, all that an agent which has ended began in this turn is left.
+        return {} if tool is None and self._agent.broken.is_set() else tool
 
     async def _end_agent(self) -> Proof:
         process = self.session.process

@@ -258,7 +258,7 @@ class AcpTurn:
         """Does nothing where nothing could be done: `OwnAcpTurn` has its own."""
 
     async def leftovers(self) -> list[TableEntry]:
-        """The processes of its tools that are alive; of an agent that was ended, all of its own."""
+        """The processes of its tools that are alive."""
         offspring = self._offspring()
         return [] if offspring is None else await offspring.find()
 
@@ -269,11 +269,8 @@ class AcpTurn:
         return found if offspring is None else await offspring.end(found)
 
     def _offspring(self) -> Offspring | None:
-        agent = self._agent
-        if agent.broken.is_set():
-            return Offspring(agent.mark, {}, 0, self._look)
-        tool = self._tool()
-        return None if tool is None else Offspring(agent.mark, tool, self._began, self._look)
+        mark, tool = self._agent.mark, self._tool()
+        return None if tool is None else Offspring(mark, tool, self._began, self._look)
 
     def _tool(self) -> Mapping[str, str | None] | None:
         """What tells its tools from those of the rooms that share the process; None: nothing."""
