@@ -31,6 +31,7 @@ MODULES = {
     ),
     "transports": (
         "transports._lines",
+        "transports.backlog",
         "transports.dialect",
         "transports.eventstream",
         "transports.jsonrpc",

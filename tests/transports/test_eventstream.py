@@ -14,6 +14,7 @@ import pytest
 import trio
 
 from turnstop import BackendLost, BackendMisbehaved, BackendRefused
+from turnstop.transports.backlog import MAX_UNREAD
 from turnstop.transports.eventstream import Gap, Patience, open_event_stream
 from turnstop.transports.sse import ServerEvent
 
@@ -45,6 +46,7 @@ class Server:
     fails: Exception | None = None
     silent: bool = False
     opens: bool = True
+    falls: bool = False
     sides: list[trio.MemorySendChannel[bytes | Exception]] = attrs.field(factory=list)
 
     @asynccontextmanager
@@ -59,6 +61,8 @@ class Server:
         self.sides.append(send)
         if not self.silent:
             self.say("", "hello")
+        if self.falls:
+            send.send_nowait(BackendLost("broken"))
         with send, receive:
             yield Chunks(receive)
 
@@ -71,7 +75,7 @@ class Server:
 
 def sort(event: ServerEvent) -> tuple[list[str], Any]:
     key, what = json.loads(event.data)
-    return [key], what
+    return [key.strip()], what
 
 
 async def test_each_listener_hears_of_its_keys_in_order_and_once(autojump_clock: object) -> None:
@@ -115,6 +119,9 @@ async def test_a_closed_listener_hears_no_more_and_keeps_what_it_has(
         ("break", "broken"),
         ("garbage", "no event: 'lorem ipsum'"),
         ("nonsense", "no event: '7'"),
+        ("shape", "no event: '{}'"),
+        ("nested", "no event: '[[[["),
+        ("attribute", "no event: '[7, 7]'"),
         ("silence", "stream of events was silent for 30 s"),
     ],
 )
@@ -130,6 +137,9 @@ async def test_a_stream_that_breaks_is_taken_up_and_everybody_is_told(
             "break": lambda: server.raw(BackendLost("broken")),
             "garbage": lambda: server.raw(b"data: lorem ipsum\n\n"),
             "nonsense": lambda: server.raw(b"data: 7\n\n"),
+            "shape": lambda: server.raw(b"data: {}\n\n"),
+            "nested": lambda: server.raw(b"data: " + b"[" * 100_000 + b"\n\n"),
+            "attribute": lambda: server.raw(b"data: [7, 7]\n\n"),
             "silence": lambda: None,
         }
         breaks[how]()
@@ -213,11 +223,41 @@ async def test_patience_begins_anew_with_each_stream_that_speaks(autojump_clock:
     server = Server()
     async with open_event_stream(server.connect, sort, patience=PATIENCE) as stream:
         for _ in range(30):
-            await trio.sleep(1.0)
+            await trio.sleep(1.1)
             server.raw(BackendLost("broken"))
         await trio.sleep(1.0)
         assert not stream.broken.is_set()
         assert len(server.opened) == 31
+
+
+async def test_streams_that_greet_and_fall_are_tried_less_and_less_and_then_lost(
+    autojump_clock: object,
+) -> None:
+    server = Server()
+    async with open_event_stream(server.connect, sort, patience=PATIENCE) as stream:
+        server.falls = True
+        server.raw(BackendLost("broken"))
+        with trio.fail_after(60.0):
+            await stream.broken.wait()
+        assert len(server.opened) <= 16
+        assert 10.0 <= server.opened[-1] - server.opened[0] <= 12.0
+
+
+async def test_what_nobody_reads_is_kept_up_to_a_bound_and_then_a_gap(
+    autojump_clock: object,
+) -> None:
+    server = Server()
+    async with open_event_stream(server.connect, sort, patience=PATIENCE) as stream:
+        listener = stream.listen("one")
+        for number in range(MAX_UNREAD):
+            server.say("one", number)
+        await trio.sleep(0.1)
+        assert len(listener._unread) == MAX_UNREAD
+        server.say("one", "next")
+        await trio.sleep(0.1)
+        assert [await listener.receive() for _ in range(2)] == [Gap(), "next"]
+        assert await listener.receive_within(1.0) is None
+        assert stream.why is None
 
 
 async def test_a_first_stream_that_cannot_be_opened_is_told_at_once(

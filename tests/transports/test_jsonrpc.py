@@ -10,8 +10,9 @@ import pytest
 import trio
 from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 
-from turnstop._errors import BackendLost
+from turnstop._errors import BackendLost, BackendMisbehaved
 from turnstop.transports._lines import LineSplitter
+from turnstop.transports.backlog import MAX_UNREAD
 from turnstop.transports.dialect import JsonRpc
 from turnstop.transports.jsonrpc import Connection, Incoming, RpcError, open_connection
 
@@ -306,6 +307,52 @@ async def test_what_a_topic_has_not_received_can_be_taken_at_once() -> None:
         assert [incoming.method for incoming in topic.take()] == ["1", "2"]
         topic.close()
         assert (topic.take(), strays) == ([], [])
+
+
+async def test_a_reader_keeps_up_with_a_flood() -> None:
+    async with wire() as (connection, far, _), trio.open_nursery() as nursery:
+        topic, longest, heard = connection.subscribe("t"), 0, 0
+        chunk = b'{"method":"x","params":{"thread":"t"}}\n' * 400
+
+        async def flood() -> None:
+            for _ in range(50):
+                await far.stream.send_all(chunk)
+
+        nursery.start_soon(flood)
+        while heard < 50 * 400:
+            await topic.receive()
+            longest, heard = max(longest, len(topic._unread)), heard + 1
+    assert longest <= 3 * 400
+
+
+async def test_what_nobody_reads_is_kept_up_to_a_bound_and_others_are_untouched() -> None:
+    answered: list[object] = []
+
+    def fallback(incoming: Incoming) -> None:
+        answered.append(incoming.number)
+        incoming.refuse("nobody reads")
+
+    near, far = memory_stream_pair()
+    async with open_connection(near, near, topic_of=topic_of, fallback=fallback) as connection:
+        topic, both = connection.subscribe("t"), connection.subscribe("t")
+        other = connection.subscribe("o")
+        chunk = b'{"method":"x","id":1,"params":{"thread":"t"}}\n'
+        await far.send_all(chunk * MAX_UNREAD)
+        await wait_all_tasks_blocked()
+        assert (len(topic._unread), answered) == (MAX_UNREAD, [])
+        assert (await both.receive()).number == 1
+        await far.send_all(chunk.replace(b"1", b"2"))
+        await far.send_all(b'{"method":"y","params":{"thread":"o"}}\n')
+        await wait_all_tasks_blocked()
+        assert len(topic._unread) == 0
+        # Each request is answered, and that once.
+        assert answered == [1] * MAX_UNREAD + [2]
+        with pytest.raises(BackendMisbehaved, match="more than 10000 things before any was read"):
+            await topic.receive()
+        assert len(both._unread) == MAX_UNREAD
+        assert (await other.receive()).method == "y"
+        topic.close()
+        assert len(answered) == MAX_UNREAD + 1
 
 
 async def test_a_notification_is_told_when_it_has_left() -> None:

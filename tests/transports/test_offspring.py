@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import trio
 
 from turnstop.transports.offspring import Offspring
 from turnstop.transports.proctable import ticks_now
@@ -60,3 +61,39 @@ async def test_it_is_ended_with_what_it_starts_on_its_way_out() -> None:
         assert await offspring.find() == []
     finally:
         reap(mine)
+
+
+async def commands_once(*names: str) -> None:
+    """Wait until processes of these commands carry the mark."""
+    with trio.fail_after(30):
+        found: set[str] = set()
+        while not found >= {*names}:  # noqa: ASYNC110 - another process is no event
+            await trio.sleep(0.01)
+            found = {one.command for one in await Offspring(MARK, {}, 0).find()}
+
+
+async def test_what_an_earlier_turns_server_starts_is_not_this_turns(tmp_path: Path) -> None:
+    turn = f"until [ -e {tmp_path}/turn ]; do sleep 0.01; done"
+    tool = " ".join(f"{name}={value}" for name, value in CARRIED.items())
+    # Its child, one in its session whose parent is gone, and a child in a session of its own.
+    workers = "sleep 301 & (sleep 302 &); setsid sleep 303 & wait"
+    server = start(f"{turn}; {workers}", **dict([MARK]), **CARRIED)
+    # An agent may begin its tools in its own session, where an earlier turn's may still be.
+    tools = (f"env {tool} sleep 304 &", f"env {tool} sleep 305 & wait")
+    agent = start(f"{tools[0]} {turn}; {tools[1]}", **dict([MARK]))
+    everything = Offspring(MARK, {}, 0)
+    try:
+        await commands_once("sleep 304")
+        began = ticks_now() + 1
+        while ticks_now() < began:  # noqa: ASYNC110 - a tick is no event
+            await trio.sleep(0.001)
+        (tmp_path / "turn").touch()
+        await commands_once(*(f"sleep {number}" for number in range(301, 306)))
+        offspring = Offspring(MARK, TOOL, began)
+        found = await offspring.find()
+        assert [one.command for one in found] == ["sleep 305"]
+        assert await offspring.end(found) == []
+        await commands_once(*(f"sleep {number}" for number in range(301, 305)))
+    finally:
+        await everything.end(await everything.find())
+        reap(server, agent)

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from turnstop._errors import BackendLost, BackendMisbehaved, BackendRefused
+from turnstop._unwrap import open_private_nursery
 from turnstop.transports.dialect import JsonRpc
 from turnstop.transports.jsonrpc import Connection, Incoming, Topic
 from turnstop.transports.peer import Peer, open_peer
@@ -189,11 +191,49 @@ async def test_a_program_that_never_answers_is_given_up() -> None:
             raise AssertionError
 
 
+async def test_one_that_is_hastened_has_not_gone_on_by_itself() -> None:
+    async with open_echo() as peer:
+        peer.process.hasten()
+    assert "was ended by signal 15" in str(peer.loss())
+    assert "went on" not in str(peer.loss())
+
+
 async def test_a_refused_handshake_is_told() -> None:
     code = 'print(\'{"id": 1, "error": {"code": 5, "message": "too old"}}\', flush=True)\n'
     code += "import sys; sys.stdin.read()"
     with pytest.raises(BackendLost, match="refused the handshake: too old"):
         async with open_echo(code):
+            raise AssertionError
+
+
+async def test_a_refusal_that_meets_a_cancellation_is_no_group() -> None:
+    answered = trio.Event()
+
+    async def refuse(_: Connection) -> None:
+        await answered.wait()
+        raise BackendRefused("it wants a login")
+
+    async def run(scope: trio.CancelScope) -> None:
+        with scope:
+            async with open_echo(handshake=refuse):
+                raise AssertionError
+
+    scope = trio.CancelScope()
+    with pytest.raises(BackendRefused, match="wants a login"):
+        async with open_private_nursery() as nursery:
+            nursery.start_soon(run, scope)
+            await wait_all_tasks_blocked(0.05)
+            answered.set()
+            scope.cancel()
+
+
+async def test_a_handshake_may_fail_by_any_error() -> None:
+    async def fall(_: Connection) -> None:
+        await trio.lowlevel.checkpoint()
+        raise KeyError("unforeseen")
+
+    with pytest.raises(KeyError, match="unforeseen"):
+        async with open_echo(handshake=fall):
             raise AssertionError
 
 

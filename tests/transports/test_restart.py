@@ -9,7 +9,12 @@ import trio
 from trio.testing import MockClock, assert_checkpoints, wait_all_tasks_blocked
 
 from turnstop._errors import BackendError, BackendLost, BackendRefused
-from turnstop.transports.restart import RestartRule, open_restarting, open_restartings
+from turnstop.transports.restart import (
+    Restarting,
+    RestartRule,
+    open_restarting,
+    open_restartings,
+)
 
 
 @attrs.define(eq=False)
@@ -191,6 +196,52 @@ async def test_a_cancelled_end_still_ends_it(autojump_clock: MockClock) -> None:
         assert not thing.closed
         await trio.sleep(1.6)
         assert thing.closed
+
+
+async def test_a_refusal_in_the_step_of_an_end_touches_nobody_else(
+    autojump_clock: MockClock,
+) -> None:
+    refuses = trio.Event()
+
+    @asynccontextmanager
+    async def connect() -> AsyncGenerator[Thing, None]:
+        async with trio.open_nursery(), trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            await refuses.wait()
+            raise BackendRefused("it wants a login")
+        yield Thing(1)
+
+    asked: list[BackendError] = []
+
+    async def ask(one: Restarting[Thing]) -> None:
+        with pytest.raises(BackendRefused, match="a login") as caught:
+            await one.get()
+        asked.append(caught.value)
+
+    other = Maker()
+    async with open_restartings() as restartings, trio.open_nursery() as nursery:
+        mine, theirs = restartings.add(connect), restartings.add(other)
+        thing = await theirs.get()
+        nursery.start_soon(ask, mine)
+        await wait_all_tasks_blocked()
+        refuses.set()
+        await mine.end()
+        assert mine.current is None
+        await wait_all_tasks_blocked()
+        assert await theirs.get() is thing
+    assert len(asked) == 1
+
+
+async def test_what_is_no_refusal_ends_all(autojump_clock: MockClock) -> None:
+    @asynccontextmanager
+    async def connect() -> AsyncGenerator[Thing, None]:
+        async with trio.open_nursery():
+            raise KeyError("unforeseen")
+        yield Thing(1)
+
+    with pytest.RaisesGroup(KeyError):
+        async with open_restartings() as restartings:
+            await restartings.add(connect).get()
 
 
 async def test_each_has_its_own_and_all_close_at_once(autojump_clock: MockClock) -> None:

@@ -56,6 +56,17 @@ async def test_a_request_that_is_taken_back_is_served_no_longer_and_the_others_a
         assert [*serving._scopes] == [2]
 
 
+async def test_a_request_may_be_taken_back_before_its_serving_has_begun() -> None:
+    desk = Desk()
+    async with open_serving() as serving:
+        serving.start(ask(1), desk)
+        serving.withdraw(1)
+        await wait_all_tasks_blocked()
+        # It has begun all the same: a peer's request is to be answered.
+        assert (desk.begun, desk.ended) == ([1], [1])
+        assert not serving._scopes
+
+
 async def test_what_was_served_is_forgotten() -> None:
     served: list[Incoming] = []
 

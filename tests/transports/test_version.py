@@ -34,6 +34,17 @@ async def test_numbers_are_compared_as_numbers() -> None:
     assert await check("import os; print(os.environ['SAID'])", "2.1.9") == "2.1.10"
 
 
+@pytest.mark.parametrize(("said", "floor"), [("2.1", "2.1.0"), ("2.1.0", "2.1"), ("0.0", "0.0.0")])
+async def test_a_zero_that_is_left_out_is_a_zero(said: str, floor: str) -> None:
+    assert await check(f"print({said!r})", floor) == said
+
+
+@pytest.mark.parametrize("said", ["9" * 5000 + ".1", "1." + "9" * 5000])
+async def test_a_number_without_end_is_no_version(said: str) -> None:
+    with pytest.raises(BackendRefused, match=r"told no version but '[19]"):
+        await check(f"print({said!r})")
+
+
 async def test_the_remedy_is_in_the_text() -> None:
     with pytest.raises(BackendRefused, match=r"install 2\.1\.9 or newer with: pip install agent"):
         await check("print('1.0')")

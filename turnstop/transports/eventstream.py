@@ -18,6 +18,7 @@ import trio
 from .._errors import BackendError, BackendLost, BackendMisbehaved
 from .._service import open_service
 from .._unwrap import open_private_nursery
+from .backlog import MAX_UNREAD, Backlog
 from .sse import EventParser, ServerEvent
 
 __all__ = ["EventStream", "Gap", "Listener", "Patience", "open_event_stream"]
@@ -29,7 +30,7 @@ Sort: TypeAlias = Callable[[ServerEvent], tuple[Iterable[str], Item]]
 
 @attrs.frozen
 class Gap:
-    """The stream was broken and is back: what was said meanwhile was missed."""
+    """Some of what was said was missed: the stream was broken and is back, or nobody read it."""
 
 
 @attrs.frozen
@@ -38,7 +39,8 @@ class Patience:
 
     Attributes:
         first: the pause before the first attempt; doubled for each further one, up to `longest`.
-        longest: the longest pause.
+        longest: the longest pause; a stream that has spoken for as long is a good one, and patience
+            begins anew.
         total: how long a stream may stay broken and yet be tried once more.
         silence: how long a stream may be silent, or take to open, before it is taken for broken;
             a server that has nothing to say sends a heartbeat.
@@ -57,10 +59,10 @@ class Listener(Generic[Item]):
     def __init__(self, stream: EventStream[Item], key: str) -> None:
         self._stream = stream
         self._keys = {key}
-        self._push, self._pull = trio.open_memory_channel[Item | Gap](math.inf)
+        self._unread: Backlog[Item | Gap] = Backlog()
 
     async def receive(self) -> Item | Gap:
-        """Return what was said next.
+        """Return what was said next: see `Backlog.receive`.
 
         Raises:
             BackendLost: the stream is lost, or the listener was closed, and all that was said
@@ -69,7 +71,7 @@ class Listener(Generic[Item]):
         **Cancellation:** loses nothing.
         """
         try:
-            return await self._pull.receive()
+            return await self._unread.receive()
         except trio.EndOfChannel:
             loss = self._stream._loss
             raise BackendLost("the listener is closed") if loss is None else loss() from None
@@ -98,7 +100,14 @@ class Listener(Generic[Item]):
             listeners.pop(self, None)
             if not listeners:
                 self._stream._listeners.pop(key, None)
-        self._push.close()
+        self._unread.close()
+
+    def _hear(self, item: Item | Gap) -> None:
+        if len(self._unread) >= MAX_UNREAD:
+            # It was not read, so it was missed, as what is said while a stream is broken.
+            self._unread.take()
+            self._unread.post(Gap())
+        self._unread.post(item)
 
 
 @final
@@ -125,8 +134,13 @@ class EventStream(Generic[Item]):
         listener = Listener(self, key)
         self._listeners.setdefault(key, {})[listener] = None
         if self._loss is not None:
-            listener._push.close()
+            listener._unread.close()
         return listener
+
+    @property
+    def keys(self) -> list[str]:
+        """What somebody listens to."""
+        return list(self._listeners)
 
     def declare_lost(self, loss: Callable[[], BackendError]) -> None:
         """Tell every listener. The first declaration stands."""
@@ -134,7 +148,7 @@ class EventStream(Generic[Item]):
             self._loss = loss
             self.broken.set()
             for listener in self._everybody():
-                listener._push.close()
+                listener._unread.close()
 
     def _everybody(self) -> set[Listener[Item]]:
         return {one for listeners in self._listeners.values() for one in listeners}
@@ -155,8 +169,11 @@ class EventStream(Generic[Item]):
             pause = min(2 * pause, self._patience.longest)
 
     async def _read(self, connect: Connect) -> bool:
-        """Read one stream to its end; whether anything of sense was heard of it."""
-        heard = False
+        """Read one stream to its end; whether it spoke, and for longer than a server that falls.
+
+        Some greet each stream and then drop it: that is no reason to try again at once, for ever.
+        """
+        began = math.inf
         parser, silence = EventParser(), self._patience.silence
         try:
             with trio.move_on_after(silence) as scope:
@@ -164,26 +181,26 @@ class EventStream(Generic[Item]):
                     async for chunk in chunks:
                         scope.deadline = trio.current_time() + silence
                         for event in parser.feed(chunk):
-                            self._hear(event, first=not heard)
-                            heard = True
+                            self._hear(event, first=began == math.inf)
+                            began = min(began, trio.current_time())
             how = f"was silent for {silence:g} s" if scope.cancelled_caught else "ended"
             self.why = BackendLost(f"the server's stream of events {how}")
         except BackendError as error:
             self.why = error
-        return heard
+        return trio.current_time() - began >= self._patience.longest
 
     def _hear(self, event: ServerEvent, *, first: bool) -> None:
         try:
             keys, item = self._sort(event)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise BackendMisbehaved(f"it sent no event: {event.data[:200]!r}") from error
         if first:
             # Of the very first stream nobody hears this: who opens it still waits for it.
             for listener in self._everybody():
-                listener._push.send_nowait(Gap())
+                listener._hear(Gap())
         self._opened.set()
         for listener in {one for key in keys for one in self._listeners.get(key, ())}:
-            listener._push.send_nowait(item)
+            listener._hear(item)
 
 
 @asynccontextmanager
@@ -199,8 +216,8 @@ async def open_event_stream(
 
     Args:
         connect: opens a stream, and raises a `BackendError` where it cannot, or breaks.
-        sort: who hears of an event, and what; raises ValueError, KeyError or TypeError where it
-            makes no sense.
+        sort: who hears of an event, and what. An event of a shape that it does not know, and so
+            raises any of what that raises, breaks the stream as one that makes no sense.
         patience: how a stream that breaks is taken up again.
         broken: set by somebody else when the server is gone, or by the stream when it gives up.
         within: seconds that the first event may take.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -21,6 +20,7 @@ import trio
 from .._errors import BackendError, BackendLost, BackendMisbehaved
 from .._service import Service, open_service
 from ._lines import MAX_LINE, LineSplitter
+from .backlog import MAX_UNREAD, Backlog
 from .dialect import Dialect, Frame, Incoming, JsonRpc, Reply, RpcError, decode
 
 __all__ = ["Connection", "Incoming", "RpcError", "Topic", "open_connection"]
@@ -35,30 +35,40 @@ class Topic:
     def __init__(self, connection: Connection, key: str) -> None:
         self._connection = connection
         self._keys = {key}
-        self._push, self._pull = trio.open_memory_channel[Incoming](math.inf)
+        self._unread: Backlog[Incoming] = Backlog()
+        self._flooded = False
 
     async def receive(self) -> Incoming:
-        """Return the next frame.
+        """Return the next frame: see `Backlog.receive`.
 
         Raises:
             BackendLost: the connection is lost, or the topic was closed, and every frame from
                 before has been returned.
+            BackendMisbehaved: more has come than is kept for one who does not read.
 
         **Cancellation:** loses no frame.
         """
         try:
-            return await self._pull.receive()
+            return await self._unread.receive()
         except trio.EndOfChannel:
+            if self._flooded:
+                raise BackendMisbehaved(
+                    f"it said more than {MAX_UNREAD} things before any was read"
+                ) from None
             loss = self._connection._loss
             raise BackendLost("the topic is closed") if loss is None else loss() from None
 
     def take(self) -> list[Incoming]:
         """What has come and was not received yet. Never waits."""
-        taken = []
-        with suppress(trio.WouldBlock, trio.EndOfChannel):
-            while True:
-                taken.append(self._pull.receive_nowait())
-        return taken
+        return self._unread.take()
+
+    def _hear(self, incoming: Incoming) -> None:
+        if len(self._unread) < MAX_UNREAD:
+            self._unread.post(incoming)
+        else:
+            self._flooded = True
+            self.close()
+            self._connection._fall_back(incoming)
 
     def also(self, key: str) -> None:
         """Hear from now on what the peer says about `key` too."""
@@ -69,7 +79,7 @@ class Topic:
         """Let go: unread requests are handed to the connection's fallback."""
         for key in self._keys:
             self._connection._unsubscribe(key, self)
-        self._push.close()
+        self._unread.close()
         for incoming in self.take():
             self._connection._fall_back(incoming)
 
@@ -215,7 +225,7 @@ class Connection:
         topic = Topic(self, key)
         self._topics.setdefault(key, {})[topic] = None
         if self._loss is not None:
-            topic._push.close()
+            topic._unread.close()
         return topic
 
     @property
@@ -234,7 +244,7 @@ class Connection:
         self._calls.clear()
         for topics in self._topics.values():
             for topic in topics:
-                topic._push.close()
+                topic._unread.close()
         self._outbox.clear()
 
     def _unsubscribe(self, key: str, topic: Topic) -> None:
@@ -289,9 +299,10 @@ class Connection:
 
     def _hand_over(self, incoming: Incoming) -> None:
         key = self._topic_of(incoming)
-        topics = self._topics.get(key, ()) if key is not None else ()
+        # One that is flooded leaves on the way.
+        topics = tuple(self._topics.get(key, ())) if key is not None else ()
         for topic in topics:
-            topic._push.send_nowait(incoming)
+            topic._hear(incoming)
         if not topics:
             self._fall_back(incoming)
 

@@ -20,7 +20,8 @@ class Offspring:
     """The processes of one turn's tools, wherever they went: setsid and nohup do not hide them.
 
     An agent's process is begun with a mark in its environment, which all that it starts inherits.
-    What its tools start carries more: that tells them from the agent's own helpers.
+    What its tools start carries more: that tells them from the agent's own helpers. What an earlier
+    turn has left goes on to start others, such as a server its workers: they are not this turn's.
 
     Attributes:
         mark: a variable that only this agent process was begun with, and its value.
@@ -40,7 +41,9 @@ class Offspring:
         **Cancellation:** leaves the looking thread to end by itself; nothing else is left.
         """
         found = await self.look(dict([self.mark]))
-        return [one.process for one in found if self._is_tools(one)]
+        tools = [one.process for one in found if self._is_tools(one)]
+        earlier = self._earlier(tools, [one.process for one in found])
+        return [one for one in tools if one.pid not in earlier]
 
     async def end(self, found: Sequence[TableEntry]) -> list[TableEntry]:
         """End these, and what they start on their way out. Return what is still alive.
@@ -51,6 +54,20 @@ class Offspring:
 
     def _is_tools(self, found: Marked) -> bool:
         carried = found.environment
-        return found.process.started >= self.since and all(
+        return all(
             name in carried and value in (None, carried[name]) for name, value in self.tool.items()
         )
+
+    def _earlier(self, tools: Sequence[TableEntry], found: Sequence[TableEntry]) -> set[int]:
+        """The tools' processes from before the turn, what they descend to and their sessions."""
+        pids = {one.pid for one in tools if one.started < self.since}
+        # A tool may be begun in the agent's own session, which is no tool's.
+        agents = {one.session for one in found if one not in tools}
+        sessions = {one.session for one in tools if one.pid in pids} - agents
+        while more := {
+            one.pid
+            for one in found
+            if one.pid not in pids and (one.parent in pids or one.session in sessions)
+        }:
+            pids |= more
+        return pids

@@ -15,7 +15,6 @@ import trio
 
 from .._errors import BackendLost
 from .._service import open_service
-from .._unwrap import open_private_nursery
 from ._lines import MAX_LINE
 from .dialect import Dialect
 from .jsonrpc import Connection, Incoming, RpcError, open_connection
@@ -46,7 +45,7 @@ class Peer:
         """A new error: how the program was lost, and whether it is gone."""
         text = self.process.describe()
         why = self.rpc.why
-        if why is None and self.process.signalled:
+        if why is None and self.process.signalled and not self.process.hastened:
             text = f"{text}; it had closed its stdout and went on"
         error = BackendLost(
             f"{text}; {why}" if why else text, gone=self.process.returncode is not None
@@ -113,20 +112,20 @@ async def open_peer(
 async def _shake_hands(
     peer: Peer, handshake: Callable[[Connection], Awaitable[object]], patience: float
 ) -> bool:
-    async with open_private_nursery() as nursery:
+    # A service, so that an error leaves as itself also where it meets a cancellation from outside.
+    async with open_service() as service:
+        with trio.move_on_after(patience) as scope:
 
-        async def leave_when_broken() -> None:
-            await peer.broken.wait()
-            nursery.cancel_scope.cancel()
+            async def leave_when_broken() -> None:
+                await peer.broken.wait()
+                scope.cancel()
 
-        nursery.start_soon(leave_when_broken)
-        nursery.cancel_scope.deadline = trio.current_time() + patience
-        try:
-            await handshake(peer.rpc)
-        except RpcError as error:
-            peer.rpc.give_up(f"it refused the handshake: {error}")
-        nursery.cancel_scope.cancel()
-        return not peer.broken.is_set()
+            service.start_soon(leave_when_broken)
+            try:
+                await handshake(peer.rpc)
+            except RpcError as error:
+                peer.rpc.give_up(f"it refused the handshake: {error}")
+            return not peer.broken.is_set()
     peer.rpc.give_up(f"it did not answer within {patience:g} s of its start")
     return False
 

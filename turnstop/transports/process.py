@@ -48,6 +48,7 @@ class ChildProcess:
         stdin: what it reads.
         stdout: what it writes.
         signalled: whether it was sent a signal from here, since it did not exit by itself.
+        hastened: whether that was asked for.
     """
 
     name: str
@@ -58,7 +59,7 @@ class ChildProcess:
     _started: int
     _tail: bytearray = attrs.field(factory=bytearray)
     signalled: bool = attrs.field(default=False, init=False)
-    _hasty: bool = attrs.field(default=False, init=False)
+    hastened: bool = attrs.field(default=False, init=False)
     _closing: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
     def __repr__(self) -> str:
@@ -100,7 +101,7 @@ class ChildProcess:
 
         A second SIGTERM, which some programs take for more than the first, is not sent.
         """
-        self._hasty = True
+        self.hastened = True
         self._closing.cancel()
         self._signal_group(signal.SIGTERM)
 
@@ -129,7 +130,7 @@ class ChildProcess:
         with self._closing:
             await self._process.wait()
             return
-        if not self._hasty:
+        if not self.hastened:
             self._signal_group(signal.SIGTERM)
         with trio.move_on_after(grace.terminate):
             await self._process.wait()

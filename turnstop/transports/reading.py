@@ -6,7 +6,6 @@ belongs to neither: it belongs to whoever opened the connection, below the rooms
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Generic, TypeVar, final
@@ -14,6 +13,7 @@ from typing import Generic, TypeVar, final
 import trio
 
 from .._service import Service, open_service
+from .backlog import Backlog
 
 Item = TypeVar("Item")
 
@@ -24,14 +24,14 @@ class Reader(Generic[Item]):
 
     def __init__(self) -> None:
         self._scope = trio.CancelScope()
-        self._found, self._unread = trio.open_memory_channel[Item](math.inf)
+        self._unread: Backlog[Item] = Backlog()
 
     def post(self, item: Item) -> None:
         """Add something to be received. Never waits, and from any task."""
-        self._found.send_nowait(item)
+        self._unread.post(item)
 
     async def receive(self) -> Item:
-        """The oldest item that was not received yet; waits for one.
+        """The oldest item that was not received yet; waits for one. See `Backlog.receive`.
 
         **Cancellation:** loses nothing.
         """

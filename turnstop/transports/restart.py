@@ -162,12 +162,18 @@ class Restarting(Generic[T]):
                     life.ready.set()
                     await connection.broken.wait()
             self._last = None if life.scope.cancelled_caught else connection.loss()
-        except BackendError as error:
-            self._last = life.error = error
+        except* BackendError as group:
+            # Together with a cancellation that it met in one step, it leaves as a group.
+            self._last = life.error = _first(group)
         finally:
             life.ready.set()
             life.over.set()
             self._life = None
+
+
+def _first(group: BaseExceptionGroup[BackendError]) -> BackendError:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
 @asynccontextmanager

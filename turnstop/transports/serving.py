@@ -34,7 +34,9 @@ class Serving:
 
     def start(self, request: Asked, serve: Callable[[Asked], Awaitable[object]]) -> None:
         """Serve a request. An error of `serve` cancels the body and leaves `open_serving`."""
-        self._nursery.start_soon(self._serve, request, serve)
+        # Here and not in the task: the peer may take it back before that has begun.
+        scope = self._scopes[request.number] = trio.CancelScope()
+        self._nursery.start_soon(self._serve, scope, request, serve)
 
     def withdraw(self, number: object) -> None:
         """Cancel the serving of the request with this id, if it goes on."""
@@ -42,14 +44,17 @@ class Serving:
         if scope is not None:
             scope.cancel()
 
-    async def _serve(self, request: Asked, serve: Callable[[Asked], Awaitable[object]]) -> None:
-        number = request.number
-        with trio.CancelScope() as scope:
-            self._scopes[number] = scope
+    async def _serve(
+        self,
+        scope: trio.CancelScope,
+        request: Asked,
+        serve: Callable[[Asked], Awaitable[object]],
+    ) -> None:
+        with scope:
             try:
                 await serve(request)
             finally:
-                self._scopes.pop(number, None)
+                self._scopes.pop(request.number, None)
 
 
 @asynccontextmanager

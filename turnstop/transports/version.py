@@ -14,7 +14,8 @@ from .process import ChildProcess, Grace, open_process
 
 __all__ = ["check_version"]
 
-_VERSION = re.compile(rb"\d+(?:\.\d+)+")
+# No number of a version is longer, and Python reads none of some thousand digits.
+_VERSION = re.compile(rb"(?<!\d)\d{1,9}(?:\.\d{1,9})+(?!\d)")
 _ENOUGH = 65536
 # Nothing is lost when a program is ended that was only asked for its version.
 _GRACE = Grace(close=0.2, terminate=0.3, kill=0.5)
@@ -79,4 +80,8 @@ async def _listen(process: ChildProcess) -> bytes:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
+    numbers = [int(part) for part in version.split(".")]
+    # 2.1 is 2.1.0.
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return tuple(numbers)
