@@ -67,7 +67,7 @@ async def commands_once(*names: str) -> None:
     """Wait until processes of these commands carry the mark."""
     with trio.fail_after(30):
         found: set[str] = set()
-        while not found >= {*names}:  # noqa: ASYNC110 - another process is no event
+        while not found >= {*names}:
             await trio.sleep(0.01)
             found = {one.command for one in await Offspring(MARK, {}, 0).find()}
 
