@@ -31,6 +31,8 @@ try:
     import httpx2
 
     from turnstop.adapters.opencode import open_opencode
+    from turnstop.adapters.opencode._server import Settings, _abort_all, _check
+    from turnstop.adapters.opencode._wire import Wire
     from turnstop.testing.recording.opencode import URL, RecordingOpenCode
     from turnstop.testing.recording.opencode._http import Request, answer
     from turnstop.testing.recording.opencode._session import ABORTED, Session
@@ -267,6 +269,39 @@ async def test_c34_the_next_turn_waits_a_little_for_an_aborts_answer(
         assert world.server.works[1].asked_at == pytest.approx(stopped + 0.15)
         assert world.sent("/fork") == []
         monkeypatch.undo()
+
+
+async def test_the_end_that_an_abort_brings_is_waited_for_and_not_asked_for(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it asks it reads nothing; opencode is idle, answers the abort, and then tells the end.
+
+    As where a tool takes a quarter of a second to die.
+    """
+    async with open_world() as world:
+        honest = world.server.answer
+
+        async def answered(asked: Request) -> httpx2.Response:
+            if asked.path[-1] != "abort":
+                return await honest(asked)
+            world.session.go_idle()
+            await trio.sleep(0.2)
+            world.nursery.start_soon(end_later)
+            return answer(True)
+
+        async def end_later() -> None:
+            await trio.sleep(0.1)
+            world.server._end(world.session, ABORTED)
+
+        turn = await world.begun("first")
+        monkeypatch.setattr(world.server, "answer", answered)
+        asked = trio.current_time()
+        turn.stop()
+        await quiet(0.6)
+        assert ending(turn) is Ending.STOPPED
+        assert turn.settlement is not None
+        assert turn.settlement.ended_at == pytest.approx(asked + 0.3)
+        assert world.sent("/message", "/status") == []
 
 
 async def test_an_abort_that_comes_before_the_run_is_sent_again(
@@ -801,6 +836,189 @@ async def test_what_is_no_opencode_that_will_do_is_told_with_what_to_do(
     with pytest.raises(kind, match=text):
         async with open_opencode(URL, transport=Odd(response)):
             raise AssertionError("unreachable")
+
+
+@pytest.mark.parametrize("taken", [True, False])
+async def test_a_reply_whose_answer_is_lost_is_told_again(
+    taken: bool, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_world() as world:
+        turn = await world.begun("first")
+        world.server.ask(world.server.works[0])
+        await quiet()
+        honest, lost = world.server.answer, 1
+
+        async def answered(asked: Request) -> httpx2.Response:
+            nonlocal lost
+            if asked.path[-1] == "reply" and lost:
+                lost -= 1
+                if taken:
+                    world.server.asked.pop(asked.path[1])
+                    world.server.works[0].replies.append("once")
+                raise httpx2.ReadError("reset")
+            return await honest(asked)
+
+        monkeypatch.setattr(world.server, "answer", answered)
+        turn.answer(world.asks("first")[0], "once")
+        await quiet(2.0)
+        assert (turn.settlement, world.errors) == (None, {})
+        assert world.server.works[0].replies == ["once"]
+        world.server.finish(world.server.works[0])
+        await quiet()
+        assert ending(turn) is Ending.FINISHED
+
+
+async def test_a_reply_that_is_refused_fails_the_turn_and_says_why(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_world() as world:
+        turn = await world.begun("first")
+        world.server.ask(world.server.works[0])
+        await quiet()
+        fail(world, monkeypatch, lambda asked: asked.path[-1] == "reply")
+        turn.answer(world.asks("first")[0], {"reply": "whenever"})
+        await quiet(4.0)
+        assert turn.settlement is not None
+        assert "/reply" in str(world.errors["first"])
+
+
+@pytest.mark.parametrize("told", ["posted", "unreachable"])
+async def test_where_the_stream_of_events_is_given_up_the_work_is_aborted(
+    told: str, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy that lets requests by and no stream: nobody could tell the turn to stop later."""
+    honest = RecordingOpenCode.handle_async_request
+    away = False
+
+    async def streamless(server: RecordingOpenCode, request: httpx2.Request) -> httpx2.Response:
+        if away and (told == "unreachable" or request.url.path == "/event"):
+            raise httpx2.ConnectError("refused")
+        return await honest(server, request)
+
+    monkeypatch.setattr(RecordingOpenCode, "handle_async_request", streamless)
+    async with open_world() as world:
+        turn = await world.begun("first")
+        away = True
+        for stream in world.server._streams:
+            stream.break_off()
+        await quiet(20.0)
+        assert turn.settlement is not None
+        assert not turn.settlement.gone
+        assert {type(one) for one in turn.settlement.errors} <= {BackendLost, BackendRefused}
+        assert isinstance(world.errors["first"], BackendLost)
+        assert world.server.works[0].runs == (told == "unreachable")
+
+
+async def test_an_abort_that_the_loss_has_cut_off_was_not_acknowledged(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_world(StopBudget(30.0, 1.0)) as world:
+        turn = await world.begun("first")
+        honest = world.server.answer
+
+        async def answered(asked: Request) -> httpx2.Response:
+            if asked.path[-1] == "abort":
+                await trio.sleep_forever()
+            if asked.path == ("event",):
+                raise httpx2.ConnectError("refused")
+            return await honest(asked)
+
+        monkeypatch.setattr(world.server, "answer", answered)
+        turn.stop()
+        await quiet()
+        for stream in world.server._streams:
+            stream.break_off()
+        await quiet(25.0)
+        assert ending(turn) is Ending.UNCONFIRMED
+        assert turn.settlement is not None
+        assert turn.settlement.acked_at is None
+
+
+async def test_a_start_that_is_undone_listens_to_nothing_any_more(
+    autojump_clock: object,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        server = RecordingOpenCode(nursery)
+        async with open_opencode(URL, transport=server) as backend:
+            server.hold_starts()
+            with trio.move_on_after(1.0):
+                await backend.start(turnstop.abc.Request("kitchen", "1", "first"))
+            server.release_starts()
+            await quiet(5.0)
+            assert not server.works[0].runs
+            assert backend._servers.current.events.keys == []  # type: ignore[attr-defined]
+
+
+WRONG = {
+    "no scheme": {"url": "127.0.0.1:4096"},
+    "another scheme": {"url": "ftp://127.0.0.1"},
+    "a token": {"url": "http://127.0.0.1:4096/?token=hunter2"},
+    "a model without its provider": {"model": "gpt-5"},
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+async def test_a_wrong_argument_is_told_at_once(name: str) -> None:
+    with pytest.raises(ValueError, match="as ") as caught:
+        async with open_opencode(**WRONG[name]):  # type: ignore[arg-type]
+            raise AssertionError("unreachable")
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_a_password_in_the_url_is_used_and_never_told(autojump_clock: object) -> None:
+    seen: list[httpx2.Request] = []
+
+    class Seeing(httpx2.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+            await trio.lowlevel.checkpoint()
+            seen.append(request)
+            return httpx2.Response(500)
+
+    with pytest.raises(BackendMisbehaved) as caught:
+        url = "http://user:hunter%32@opencode.test:81/below/"
+        async with open_opencode(url, transport=Seeing()):
+            raise AssertionError("unreachable")
+    assert "hunter" not in str(caught.value)
+    assert str(seen[0].url) == "http://opencode.test:81/below/global/health"
+    assert seen[0].headers["authorization"] == httpx2.BasicAuth("user", "hunter2")._auth_header
+
+
+def test_settings_keep_the_password_to_themselves() -> None:
+    assert "hunter2" not in repr(Settings("/", password="hunter2"))
+
+
+async def test_a_version_of_any_length_is_read(autojump_clock: object) -> None:
+    odd = Odd(httpx2.Response(200, json={"version": "9" * 5000}))
+    async with httpx2.AsyncClient(transport=odd) as http:
+        await _check(Wire(http, None, URL))
+
+
+async def test_what_the_farewell_is_answered_is_no_error_of_the_body(
+    autojump_clock: object,
+) -> None:
+    odd = Odd(httpx2.Response(200, json=None))
+    async with httpx2.AsyncClient(transport=odd) as http:
+        await _abort_all(Wire(http, None, URL))
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        ({"name": "UnknownError", "data": {"message": "UnknownError: UnknownError"}}, "Error"),
+        ({"name": "UnknownError", "data": {"message": "no model\n    at f (x.js:1)"}}, "model"),
+        ({"name": "UnknownError", "data": []}, "Error"),
+    ],
+)
+async def test_opencodes_own_error_is_told_once_and_without_its_stack(
+    error: dict[str, Any], text: str, autojump_clock: object
+) -> None:
+    async with open_world() as world:
+        await world.begun("first")
+        world.server._end(world.session, error)
+        await quiet()
+        told = str(world.errors["first"])
+        assert told.endswith(text)
+        assert told.count("UnknownError") == 1
 
 
 async def test_a_url_takes_no_command() -> None:

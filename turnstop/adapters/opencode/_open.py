@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final, final
+from urllib.parse import unquote, urlsplit
 
 import attrs
 import httpx2
@@ -197,7 +198,8 @@ async def open_opencode(
     tells, and the processes of its tools are left alone.
 
     Args:
-        url: where a server is; None runs one.
+        url: where a server is, as `http://host:port`; None runs one. A name and a password in it
+            are as the arguments for these.
         command: the program, or a whole command line without host and port; by default the
             opencode on PATH, as `opencode serve`. Not with `url`.
         directory: what the sessions work in: here, or with `url` on the server's machine. None
@@ -222,16 +224,29 @@ async def open_opencode(
     """
     if url is not None and (command is not None or env is not None):
         raise ValueError("a server at a url is there already: leave out command and env")
+    if model is not None and "/" not in model:
+        raise ValueError(f"model is provider/model, as `opencode models` lists them: {model!r}")
     if url is not None:
         place = None if directory is None else os.fspath(directory)
-        settings = Settings(place, username, password, transport)
-        connect = partial(attach, url.rstrip("/"), settings)
+        where, user, word = _split(url)
+        settings = Settings(place, user or username, password or word, transport)
+        connect = partial(attach, where, settings)
     else:
         settings = Settings(_absolute(directory), transport=transport)
         connect = partial(run, _command(command, env), settings, env)
     async with open_restarting(connect) as servers:
         await servers.get()
         yield _Backend(servers, _Prompts(model, agent))
+
+
+def _split(url: str) -> tuple[str, str | None, str | None]:
+    """Where a server is, and whom it lets in with which password: no error text tells these."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+        raise ValueError("url says where a server is, as http://127.0.0.1:4096, and no more")
+    user, word = (None if one is None else unquote(one) for one in (parts.username, parts.password))
+    place = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{place}{parts.path.rstrip('/')}", user, word
 
 
 def _absolute(directory: str | os.PathLike[str] | None) -> str:

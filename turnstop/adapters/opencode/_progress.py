@@ -174,6 +174,9 @@ def _name(error: object) -> str:
 
 
 def _detail(error: Frame) -> str:
-    data = error.get("data")
-    message = data.get("message") if isinstance(data, dict) else None
-    return f"{error.get('name')}: {message}" if message else str(error.get("name"))
+    name = str(error.get("name"))
+    # Its own errors are told with where in its program they were raised.
+    told = str(as_mapping(error.get("data")).get("message") or "").partition("\n    at ")[0]
+    while told.startswith(f"{name}: "):
+        told = told.removeprefix(f"{name}: ")
+    return name if told in ("", name) else f"{name}: {told}"

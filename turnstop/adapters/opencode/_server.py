@@ -15,8 +15,10 @@ import httpx2
 import trio
 
 from ..._errors import BackendError, BackendLost, BackendMisbehaved, BackendRefused
+from ...transports.dialect import shorten
 from ...transports.eventstream import EventStream, open_event_stream
 from ...transports.listening import Listening, open_listening
+from ...transports.pace import wait_at_most
 from ...transports.reading import Reader, Reading, open_reading
 from ...transports.sse import ServerEvent
 from ._plugin import PASSWORD, with_plugin
@@ -28,6 +30,8 @@ INSTALL: Final = "npm install --global opencode-ai@1.18.33"
 MARK: Final = "TURNSTOP_OPENCODE"
 _FLOOR: Final = (1, 18)
 _USERNAME: Final = "opencode"
+_DIGITS: Final = 9
+_FAREWELL: Final = 3.0
 _READY: Final = r"listening on (http://\S+)"
 # What the first turn would have opencode set up. Setting up that is aborted with the turn fails
 # for good, in every later turn of this server: so it is done before, where no abort reaches it.
@@ -84,7 +88,13 @@ class Server:
         return error
 
     def post_aside(self, path: str, body: Any, left: trio.Event) -> None:
-        """Have it do something in a task that outlives the turn; `left` is set once it is told."""
+        """Have it do something in a task that outlives the turn.
+
+        `left` is set once it is told, or cannot be.
+        """
+        if self.broken.is_set():
+            left.set()
+            return
 
         async def post() -> None:
             try:
@@ -99,10 +109,7 @@ class Server:
 
         **Cancellation:** changes nothing.
         """
-        status = await self.wire.get("/session/status")
-        if not isinstance(status, dict):
-            raise BackendMisbehaved(f"opencode told no status of its sessions: {status!r}")
-        return session in status
+        return session in await _busy(self.wire)
 
 
 @attrs.frozen
@@ -118,7 +125,7 @@ class Settings:
 
     directory: str | None
     username: str = _USERNAME
-    password: str | None = None
+    password: str | None = attrs.field(default=None, repr=False)
     transport: httpx2.AsyncBaseTransport | None = None
 
     def client(self) -> httpx2.AsyncClient:
@@ -141,6 +148,8 @@ async def attach(url: str, settings: Settings) -> AsyncGenerator[Server, None]:
             async with open_event_stream(wire.events, _sort) as events, open_reading() as reading:
                 server = Server(wire, events, reading)
                 yield server
+                if events.broken.is_set():
+                    await _abort_heard(server)
     finally:
         if server is not None:
             server.events.declare_lost(server.loss)
@@ -198,9 +207,10 @@ async def _check(wire: Wire) -> None:
     except NoOpenCode as error:
         raise BackendRefused(f"no opencode listens at {wire.url}: correct the url") from error
     version = str(health.get("version")) if isinstance(health, dict) else ""
-    numbers = tuple(int(part) for part in version.split("-")[0].split(".") if part.isdecimal())
+    parts = version.split("-")[0].split(".")
+    numbers = tuple(int(part[:_DIGITS]) for part in parts if part.isdecimal())
     if not numbers:
-        raise BackendMisbehaved(f"what listens at {wire.url} told no version: {health!r}")
+        raise BackendMisbehaved(f"what listens at {wire.url} told no version: {shorten(health)}")
     if numbers < _FLOOR:
         floor = ".".join(map(str, _FLOOR))
         raise BackendRefused(
@@ -216,8 +226,33 @@ async def _check(wire: Wire) -> None:
 async def _abort_all(wire: Wire) -> None:
     """Tell every session that works to stop: its tools outlive a server that is just ended."""
     with suppress(BackendError, NotThere):
-        for session in await wire.get("/session/status"):
+        for session in await _busy(wire):
             await wire.post(f"/session/{session}/abort")
+
+
+async def _abort_heard(server: Server) -> None:
+    """Tell the sessions of the turns that are lost to stop, where only the stream is out of reach.
+
+    Nobody hears what they do, and once this connection has closed nobody can tell them.
+    """
+    told = trio.Event()
+
+    async def tell() -> None:
+        for session in server.events.keys:
+            with suppress(BackendError, NotThere):
+                await server.wire.post(f"/session/{session}/abort")
+        told.set()
+
+    server.reading.start(Reader(), tell, name="opencode aborts")
+    await wait_at_most(told, _FAREWELL)
+
+
+async def _busy(wire: Wire) -> Mapping[str, Any]:
+    """The sessions that work on something."""
+    status = await wire.get("/session/status")
+    if not isinstance(status, dict):
+        raise BackendMisbehaved(f"opencode told no status of its sessions: {shorten(status)}")
+    return status
 
 
 def _sort(event: ServerEvent) -> tuple[list[str], Heard]:

@@ -42,6 +42,10 @@ class Stopping:
         self._progress = progress
         self._agents = agents
 
+    def is_under_way(self) -> bool:
+        """Whether an abort of its session is not answered yet."""
+        return self.abort is not None and not self.abort.over.is_set()
+
     async def run(self, sent: Callable[[], None]) -> None:
         """Abort the sub-agents, then the session, and again where nothing worked there yet."""
         await self._abort_agents()
@@ -89,11 +93,16 @@ class Stopping:
 
         An abort is the session's and not the turn's: one that is late would end the next turn.
         """
+        if self._server.broken.is_set():
+            raise self._server.loss()
         abort = self.abort = Abort()
 
         async def post() -> None:
             try:
                 await self._post(abort)
+            except trio.Cancelled:
+                abort.error = self._server.loss()
+                raise
             except NotThere as error:
                 abort.error = BackendRefused(str(error))
             except BackendError as error:

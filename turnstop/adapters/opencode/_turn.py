@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, TypeAlias, final
 
 import trio
@@ -63,6 +62,7 @@ class OpenCodeTurn:
         self._asked: dict[str, Asked] = {}
         self._stopping = Stopping(server, session, message, self._progress, self._agents)
         self._doubts = 0
+        self._trusted = False
 
     def __repr__(self) -> str:
         return f"<OpenCodeTurn {self._message} of session {self._known}>"
@@ -88,6 +88,8 @@ class OpenCodeTurn:
 
     async def _next(self) -> Heard | Gap | None:
         """What is said next; None where something is in doubt and nothing more is said."""
+        # Whatever comes of an abort is said about when that is answered.
+        self._trusted = self._stopping.is_under_way()
         if self._progress.doubtful:
             # Where an answer has begun, its end is nearly always on its way.
             seconds = _TRUSTS_FOR if self._progress.answering else _DOUBTS_FOR
@@ -95,11 +97,12 @@ class OpenCodeTurn:
         return await self._listener.receive()
 
     def _may_look(self) -> bool:
-        """Whether to ask the server now: while it aborts, it will say more by itself."""
+        """Whether to ask the server now, which takes time in which its events are not read.
+
+        Not where it still aborted when the silence began: it will say more by itself.
+        """
         self._doubts += 1
-        abort = self._stopping.abort
-        aborting = abort is not None and not abort.over.is_set()
-        return not aborting or self._doubts % _DOUBTS == 0
+        return not self._trusted or self._doubts % _DOUBTS == 0
 
     def _keep(self) -> None:
         """Keep what the room's next turn needs to know of the session."""
@@ -149,11 +152,25 @@ class OpenCodeTurn:
                 # In a task that outlives the turn: else opencode would list it for ever.
                 self._server.post_aside(*request.refusal(), request.refused)
                 return
-            path, body = request.answer(reply)
-            with suppress(NotThere):  # somebody else has answered it
-                await self._server.wire.post(path, body)
+            await self._reply(*request.answer(reply))
 
         serving.start(asked, serve)
+
+    async def _reply(self, path: str, body: Any) -> None:
+        """Tell opencode a reply, again where nobody knows whether it was taken."""
+        for times in range(1, _LOOKS):
+            try:
+                await self._server.wire.post(path, body)
+            except NotThere:
+                return  # It was taken, or somebody else has answered.
+            except BackendError:
+                if times == _LOOKS - 1 and not self._server.broken.is_set():
+                    raise
+            else:
+                return
+            if self._server.broken.is_set():
+                return  # Whoever follows is told how it was lost.
+            await trio.sleep(times * _LOOK_AGAIN)
 
     async def _look(self, serving: Serving, emit: Emit) -> None:
         """Ask the server how things stand, since something that it said was missed."""
@@ -206,7 +223,10 @@ class OpenCodeTurn:
 
     async def undo(self) -> None:
         """End a turn that began when nobody waited for it any more."""
-        await self.cancel(lambda: None)
+        try:
+            await self.cancel(lambda: None)
+        finally:
+            self._listener.close()
 
     async def leftovers(self) -> list[Left]:
         """The sub-agents that still work, and the processes of the turn's tools."""
