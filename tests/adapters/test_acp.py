@@ -910,20 +910,20 @@ async def test_what_comes_with_the_answer_in_one_breath_is_heard(
         assert said == "".join(f"{number} " for number in range(20))
 
 
-@pytest.mark.parametrize("content", [7, [{"type": "text", "text": object()}]])
-async def test_a_prompt_that_cannot_be_written_fails_its_own_turn_only(
+@pytest.mark.parametrize("content", [7, b"hi", [{"type": "text", "text": object()}]])
+async def test_content_that_cannot_be_sent_is_refused_and_the_session_goes_on(
     content: object, autojump_clock: MockClock
 ) -> None:
     acp = agent()
     async with rooms_of(acp) as rooms:
-        async with rooms.turn("garden", "other") as other:
-            await asked(acp)
-            with pytest.raises(TypeError):
-                async with rooms.turn("kitchen", content) as turn:
-                    async for _ in turn:
-                        pass
-            assert other.settlement is None
-            assert len(acp.works) == 1
+        await finished(acp, rooms)
+        with pytest.raises(BackendRefused, match="content"):
+            async with rooms.turn("kitchen", content) as turn:
+                await trio.sleep_forever()
+        assert turn.settlement is not None
+        assert turn.settlement.gone
+        await finished(acp, rooms)
+        assert acp.works[1].session == acp.works[0].session
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,31 @@ async def test_one_that_was_lost_before_its_first_end_begins_anew(
         assert (await follow(second)).how is How.COMPLETED
 
 
+async def test_one_whose_first_message_never_began_begins_anew(autojump_clock: MockClock) -> None:
+    """Claude has written nothing down, and so there is nothing to resume."""
+    async with claude() as (backend, far_end):
+        first = await backend.start(request())
+        with trio.fail_after(1.0):
+            end, _ = await stop(first)
+        assert end.how is How.CANCELLED
+        assert far_end.works[0].began_at is None
+        far_end.die()
+        await wait_all_tasks_blocked()
+        await backend.start(request(first.session))
+        await begun(far_end, 1)
+        assert [cli.session for cli in far_end.processes] == [str(first.session)] * 2
+
+
+@pytest.mark.parametrize("content", [17, b"hi", [{"type": "image", "source": b"PNG"}]])
+async def test_content_that_cannot_be_sent_is_refused_and_leaves_nothing(
+    content: object, autojump_clock: MockClock
+) -> None:
+    async with claude() as (backend, far_end):
+        with pytest.raises(BackendRefused, match="content"):
+            await backend.start(request(content=content))
+        assert far_end.processes == []
+
+
 async def test_a_conversation_that_is_no_more_is_refused_with_the_way_out() -> None:
     async with claude() as (backend, _):
         with pytest.raises(BackendRefused, match=r"No conversation found.*retire the room"):

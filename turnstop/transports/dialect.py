@@ -7,14 +7,24 @@ that shape with other words is another dialect.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, final
 
 import attrs
 
-from .._errors import BackendMisbehaved
+from .._errors import BackendMisbehaved, BackendRefused
 
-__all__ = ["Dialect", "Frame", "Incoming", "JsonRpc", "Reply", "RpcError", "Said", "shorten"]
+__all__ = [
+    "Dialect",
+    "Frame",
+    "Incoming",
+    "JsonRpc",
+    "Reply",
+    "RpcError",
+    "Said",
+    "shorten",
+    "to_blocks",
+]
 
 _METHOD_NOT_FOUND = -32601
 _SHOWN = 200
@@ -192,6 +202,24 @@ def to_error(error: object) -> RpcError:
     """A JSON-RPC error object as an exception."""
     found = error if isinstance(error, dict) else {"message": str(error)}
     return RpcError(found.get("code"), str(found.get("message", "")), found.get("data"))
+
+
+def to_blocks(content: object) -> str | list[Any]:
+    """What a turn is asked, as it is written: a text, or a list of blocks.
+
+    Raises:
+        BackendRefused: it is neither, or has what JSON has no words for.
+    """
+    if not isinstance(content, str):
+        if isinstance(content, bytes) or not isinstance(content, Sequence):
+            kind = type(content).__name__
+            raise BackendRefused(f"content is a text, or a list of content blocks, and no {kind}")
+        content = list(content)
+    try:
+        json.dumps(content)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BackendRefused(f"the content cannot be sent: {error}") from error
+    return content
 
 
 def shorten(what: object) -> str:

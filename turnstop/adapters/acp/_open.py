@@ -12,6 +12,7 @@ import trio
 
 from ..._errors import BackendError
 from ...abc import Backend, RemoteTurn, Request
+from ...transports.dialect import to_blocks
 from ...transports.jsonrpc import RpcError
 from ...transports.offspring import Look
 from ...transports.proctable import find_marked
@@ -104,6 +105,7 @@ class _Backend:
         self._look = look
 
     async def start(self, request: Request[AcpContent]) -> RemoteTurn:
+        content = to_blocks(request.content)
         kept = request.session
         process = kept.process if isinstance(kept, AcpSession) else None
         if request.previous is not None:
@@ -122,7 +124,7 @@ class _Backend:
             if fresh and not ready:
                 self._soon(self._processes.give_back, process)
         turn = self._processes.turn
-        return turn(agent, session, request.content, self._reading, self._look)
+        return turn(agent, session, content, self._reading, self._look)
 
     def _soon(
         self, work: Callable[[Restarting[Agent]], Awaitable[None]], process: Restarting[Agent]

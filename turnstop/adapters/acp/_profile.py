@@ -136,5 +136,5 @@ class Profile:
 
 def parse_version(text: str) -> Version | None:
     """The numbers that a version begins with; None where there are none."""
-    found = re.match(r"v?(\d+(?:\.\d+)*)", text.strip())
+    found = re.match(r"v?(\d{1,9}(?:\.\d{1,9})*)", text.strip())
     return tuple(map(int, found[1].split("."))) if found else None

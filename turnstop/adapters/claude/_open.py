@@ -10,7 +10,7 @@ from typing import final
 from uuid import uuid4
 
 from ...abc import Backend, RemoteTurn, Request
-from ...transports.dialect import Dialect
+from ...transports.dialect import Dialect, to_blocks
 from ...transports.offspring import Look, Offspring
 from ...transports.peer import Peer, open_peer
 from ...transports.process import Grace
@@ -38,14 +38,14 @@ class _Backend:
         self._look = look
 
     async def start(self, request: Request[ClaudeContent]) -> RemoteTurn:
+        # First of all, for here nothing is there yet that an error could leave.
+        body = {"role": "user", "content": to_blocks(request.content)}
         session = await self._session(request)
         peer = await self._process(session)
         offspring = Offspring((MARK, session.mark), TOOL, ticks_now(), self._look)
         topic = peer.rpc.subscribe(TOPIC)
         message = str(uuid4())
         session.asked = True
-        content = request.content
-        body = {"role": "user", "content": content if isinstance(content, str) else list(content)}
         # It is not waited for: an interrupt that comes next is written, and read, after it.
         peer.rpc.notify(
             "user",

@@ -65,7 +65,8 @@ class ClaudeTurn:
                     if incoming.method == "control_cancel_request":
                         serving.withdraw(incoming.params.get("request_id"))
                     elif (end := self._read(incoming)) is not None:
-                        self.session.answered = True
+                        # Of a message that never began, Claude has written nothing down.
+                        self.session.answered |= self._begun.is_set()
                         return end
                     elif not self._begun.is_set():
                         # It is of an earlier turn, or of one that Claude began by itself.
