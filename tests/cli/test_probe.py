@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 
 from turnstop.cli.main import _COMMANDS, main
 from turnstop.cli.probe import session
-from turnstop.cli.probe.hearing import Limits
+from turnstop.cli.probe.hearing import Ears, Limits, Probing
 from turnstop.testing import OBLIGATIONS
 from turnstop.transports import proctable
 
@@ -386,7 +386,7 @@ HANGS = {
 def test_what_hangs_is_ended(
     adapter: str, source: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "LIMITS", Limits(load=2.0))
+    monkeypatch.setattr(session, "LIMITS", Limits(load=2.0, open=2.0))
     write("open('pid', 'w').write(str(os.getpid()))\n" + source)
     result = probe(adapter, *BASIC)
     assert result.exit_code == 2, result.output
@@ -396,7 +396,7 @@ def test_what_hangs_is_ended(
 
 @needs_table
 def test_a_factory_that_does_not_close_breaks_no_promise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "LIMITS", Limits(load=2.0))
+    monkeypatch.setattr(session, "LIMITS", Limits(load=2.0, open=2.0))
     write(HANGS["closing"][1])
     result = probe(
         "theirs:x", *BASIC, "--only", "stop_is_told_once", "--only", "leftovers_are_swept"
@@ -405,6 +405,30 @@ def test_a_factory_that_does_not_close_breaks_no_promise(monkeypatch: pytest.Mon
     assert "theirs:x: 2 green, 1 not run" in result.stdout
     (line,) = [one for one in result.stderr.splitlines() if one.startswith("Error: ")]
     assert "theirs:x does not close" in line
+
+
+def test_a_probe_says_how_long_its_opening_may_take() -> None:
+    class Deaf:
+        def begin(self, name: str, bare: bool) -> None: ...
+        def row(self, row: object) -> None: ...
+
+    async def main() -> None:
+        ears = Ears(Probing("x"), Deaf(), Limits(row=1.0))
+        ears.hear({"what": "stage", "name": "check", "of": "x", "opening": 30.0})
+        ears.hear({"what": "probe", "name": "x", "bare": False, "obligations": ["one"]})
+        assert ears.patience == 31.0
+        await trio.lowlevel.checkpoint()
+
+    trio.run(main)
+
+
+def test_what_starts_a_program_may_take_longer_to_open_than_an_import(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session, "LIMITS", Limits(load=1.0, open=30.0))
+    write("@asynccontextmanager\nasync def x():\n    await trio.sleep(2.0)\n    yield Backend()")
+    result = probe("theirs:x", *BASIC)
+    assert result.exit_code == 0, result.output
 
 
 @needs_table

@@ -81,6 +81,23 @@ def test_an_adapter_that_refuses_to_die_hangs_nobody(monkeypatch: pytest.MonkeyP
     assert "the work did not end" in row.text
 
 
+def test_a_real_far_end_may_take_its_time_to_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(Silent):
+        clock = "real"
+
+        @asynccontextmanager
+        async def _open(self) -> AsyncGenerator[Backend[Any], None]:
+            await trio.sleep(0.5)
+            raise RuntimeError("opened")
+            yield
+
+    monkeypatch.setattr("turnstop.testing._run.WITHIN", 0.1)
+    basic = OBLIGATIONS["stop_ends_the_work"]
+    assert "Stalled" in check_obligation(basic, Slow).text
+    monkeypatch.setattr(Slow, "opening", 30.0)
+    assert "opened" in check_obligation(basic, Slow).text
+
+
 class Silent(Probe):
     name = "silent"
 

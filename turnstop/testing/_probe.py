@@ -66,6 +66,8 @@ class Probe(abc.ABC):
         clock: `"virtual"` where everything happens in memory; `"real"` where threads, processes
             or sockets take part.
         budget: the bound of each stop.
+        opening: how many seconds of real time its opening may take, beside what an obligation may:
+            where a program is started that sets itself up.
         far_end: for tasks of the far end. It is there before `open` is called, and outlives all
             that the application cancels, as a real far end does.
     """
@@ -74,6 +76,7 @@ class Probe(abc.ABC):
     unable: ClassVar[Mapping[str, str]] = {}
     clock: Literal["virtual", "real"] = "virtual"
     budget: StopBudget = StopBudget(cancel_within=2.0, kill_within=1.0)
+    opening: ClassVar[float] = 0.0
     far_end: trio.Nursery
 
     @abc.abstractmethod

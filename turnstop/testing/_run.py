@@ -184,7 +184,8 @@ def _run(obligation: Obligation, stage: Stage) -> None:
     if stage.probe.clock == "virtual":
         run_in_virtual_time(_perform, obligation, stage, within=WITHIN)
     else:
-        run_in_real_time(_perform, obligation, stage, within=WITHIN)
+        within = WITHIN + stage.probe.opening
+        run_in_real_time(_perform, obligation, stage, within=within)
 
 
 async def _perform(obligation: Obligation, stage: Stage) -> None:

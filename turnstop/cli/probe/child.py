@@ -156,7 +156,8 @@ def _probe(
     if job.real:
         trio.run(_open_once, found())
     speaker.say("probe", name=_title(job, target, found), bare=False, obligations=names)
-    speaker.say("stage", name="check", of=target)
+    opening = getattr(found, "opening", 0.0)
+    speaker.say("stage", name="check", of=target, opening=opening)
     probe_backend(found, only=job.only, told=told)
 
 

@@ -22,14 +22,16 @@ class Limits:
 
     Attributes:
         begin: until it runs.
-        load: while it imports a module, or calls a factory and opens what that makes.
-        row: until the next obligation is done.
+        load: while it imports a module, or closes what a factory has made.
+        open: while it calls a factory and opens what that makes, which may start a program.
+        row: until the next obligation is done, beside what the probe says of its opening.
         bare_row: the same where there is no probe, and all are under way at once.
         beat: while everything in it seems to stand still, where it is known to tell of itself.
     """
 
     begin: float = 30.0
     load: float = 10.0
+    open: float = 90.0
     row: float = 60.0
     bare_row: float = 30.0
     beat: float = 10.0
@@ -102,6 +104,7 @@ class Ears:
     limits: Limits
     stage: str = "begin"
     target: str = ""
+    opening: float = 0.0
     bare: bool = False
     beats: bool = False
     over: bool = False
@@ -120,8 +123,8 @@ class Ears:
             self.news_at = self.beat_at
             getattr(self, f"_hear_{what}")(**message)
 
-    def _hear_stage(self, name: str, of: str) -> None:
-        self.stage, self.target, self.beats = name, of, False
+    def _hear_stage(self, name: str, of: str, opening: float = 0.0) -> None:
+        self.stage, self.target, self.beats, self.opening = name, of, False, opening
 
     def _hear_probe(self, name: str, bare: bool, obligations: list[str]) -> None:
         self.bare, self.waiting, self.rows = bare, obligations, []
@@ -170,8 +173,8 @@ class Ears:
         if self.stage == "begin":
             return self.limits.begin
         if self.stage == "check" and self.waiting:
-            return self.limits.bare_row if self.bare else self.limits.row
-        return self.limits.load
+            return (self.limits.bare_row if self.bare else self.limits.row) + self.opening
+        return self.limits.open if self.stage == "open" else self.limits.load
 
     @property
     def deadline(self) -> float:

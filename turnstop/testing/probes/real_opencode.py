@@ -50,6 +50,7 @@ class RealOpenCodeProbe(Probe):
     }
     clock: Literal["virtual", "real"] = "real"
     budget = StopBudget(cancel_within=10.0, kill_within=5.0)
+    opening = 60.0
 
     def __init__(self) -> None:
         self._cable = Cable(self._note)
