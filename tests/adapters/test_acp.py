@@ -138,6 +138,26 @@ async def test_f3_a_prompt_that_is_refused_is_a_failure_and_its_room_goes_on(
         await finished(acp, rooms)
 
 
+async def test_the_cause_of_an_error_is_told_where_it_comes_beside_it(
+    autojump_clock: MockClock,
+) -> None:
+    acp = agent("qwen")
+    async with rooms_of(acp, "qwen") as rooms, trio.open_nursery() as nursery:
+
+        async def refuse() -> None:
+            await asked(acp)
+            number = acp.told("session/prompt")[0]["id"]
+            data = {"details": "no flour left"}
+            error = {"code": -32603, "message": "Internal error", "data": data}
+            acp.processes[0].write({"id": number, "error": error})
+
+        nursery.start_soon(refuse)
+        with pytest.raises(BackendError, match=r"Internal error \(-32603\): no flour left"):
+            async with rooms.turn("kitchen", "first") as turn:
+                async for _ in turn:
+                    pass
+
+
 async def test_f4_the_process_is_ended_only_after_the_settlement(
     autojump_clock: MockClock,
 ) -> None:
@@ -930,6 +950,7 @@ async def test_content_that_cannot_be_sent_is_refused_and_the_session_goes_on(
     ("result", "text"),
     [
         ({"stopReason": "refusal"}, "refused to go on"),
+        ({"text": "x" * 1000}, r"answered a prompt with .{20,250}\.\.\.$"),
         ({}, "answered a prompt with"),
         (None, "answered a prompt with None"),
     ],

@@ -16,6 +16,7 @@ import trio
 import turnstop
 from turnstop import BackendError, BackendLost, BackendRefused, Ending, Proof, StopBudget
 from turnstop.adapters.acp import open_acp
+from turnstop.adapters.acp._agent import Launch
 from turnstop.adapters.acp._profile import parse_version
 from turnstop.adapters.acp._profiles import PROFILES, find_profile
 from turnstop.events import Text
@@ -36,6 +37,7 @@ def chunk(text):
 def on_start(): pass
 def on_hello(number): say(id=number, result={"protocolVersion": 1, "agentCapabilities": {}})
 def on_prompt(text): pass
+def on_new(number): say(id=number, result={"sessionId": f"S{sessions}"})
 def on_other(frame): say(id=frame["id"], result={})
 
 PATCH
@@ -49,7 +51,7 @@ for line in sys.stdin:
         on_hello(frame["id"])
     elif method == "session/new":
         sessions += 1
-        say(id=frame["id"], result={"sessionId": f"S{sessions}"})
+        on_new(frame["id"])
     elif method == "session/prompt":
         session, prompt = frame["params"]["sessionId"], frame["id"]
         prompts[session] = prompt
@@ -213,6 +215,50 @@ async def test_an_agent_may_be_authenticated_by_one_of_its_methods(tmp_path: Pat
     with pytest.raises(BackendRefused, match=r"by 'browser': not here .*; it takes 'api-key'"):
         async with open_acp(write(tmp_path, PICKY), authenticate="browser"):
             pytest.fail("it was opened")
+
+
+DEAF_TO_MODES = """
+def on_new(number):
+    modes = {"currentModeId": "default", "availableModes": [{"id": "default"}, {"id": "plan"}]}
+    say(id=number, result={"sessionId": "S", "modes": modes})
+"""
+
+
+async def test_a_mode_that_there_is_not_is_a_refusal_though_the_agent_says_nothing_of_it(
+    tmp_path: Path,
+) -> None:
+    async with rooms_of(tmp_path, DEAF_TO_MODES, mode="plan") as rooms:
+        await answered(rooms, "kitchen")
+    async with rooms_of(tmp_path, DEAF_TO_MODES, mode="fast") as rooms:
+        with pytest.raises(BackendRefused, match="the mode 'fast'; it has default, plan"):
+            await answered(rooms, "kitchen")
+
+
+async def test_the_profile_of_another_agent_is_told(tmp_path: Path) -> None:
+    patch = """
+    def on_hello(number):
+        info = {"name": "qwen-code", "version": "0.15.10"}
+        say(id=number, result={"protocolVersion": 1, "agentInfo": info})
+    """
+    with pytest.raises(BackendRefused, match="is qwen-code, and the profile 'copilot' is another"):
+        async with open_acp(write(tmp_path, patch), profile="copilot"):
+            pytest.fail("it was opened")
+    async with open_acp(write(tmp_path, patch), profile="generic"):
+        pass
+
+
+async def test_a_version_without_end_is_none(tmp_path: Path) -> None:
+    patch = """
+    def on_hello(number):
+        info = {"name": "qwen-code", "version": "9" * 5000}
+        say(id=number, result={"protocolVersion": 1, "agentInfo": info})
+    """
+    async with rooms_of(tmp_path, patch) as rooms:
+        await answered(rooms, "kitchen")
+
+
+def test_a_launch_tells_no_secret() -> None:
+    assert "secret" not in repr(Launch(["agent"], find_profile(None, []), env={"KEY": "secret"}))
 
 
 async def test_a_mode_that_is_not_taken_is_a_refusal(tmp_path: Path) -> None:
@@ -454,6 +500,12 @@ def test_a_profile_by_its_name_wins_and_an_unknown_one_is_told_which_there_are()
     assert find_profile("generic", ["copilot"]).name == "generic"
     with pytest.raises(ValueError, match="no profile 'codx'; there are claude, codex, copilot"):
         find_profile("codx", ["copilot"])
+
+
+async def test_a_line_in_one_text_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match=r"list of words: \['gemini', '--experimental-acp'\]"):
+        async with open_acp("gemini --experimental-acp"):
+            pytest.fail("it was opened")
 
 
 async def test_an_empty_command_is_a_mistake() -> None:

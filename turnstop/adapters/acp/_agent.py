@@ -14,6 +14,7 @@ import attrs
 import trio
 
 from ..._errors import BackendLost, BackendMisbehaved, BackendRefused
+from ...transports.dialect import shorten
 from ...transports.jsonrpc import Connection, Incoming, RpcError
 from ...transports.peer import open_peer
 from ._asks import decline
@@ -61,7 +62,7 @@ class Launch:
     profile: Profile
     recognise: bool = False
     cwd: str | None = None
-    env: Mapping[str, str | None] = attrs.field(factory=dict)
+    env: Mapping[str, str | None] = attrs.field(factory=dict, repr=False)
     authenticate: str | None = None
 
 
@@ -152,16 +153,14 @@ async def greet(rpc: Connection, launch: Launch) -> Mapping[str, Any]:
     }
     if launch.profile.elicits:
         capabilities["elicitation"] = {"form": {}}
-    hello = await rpc.call(
-        "initialize",
-        {
-            "protocolVersion": _PROTOCOL,
-            "clientCapabilities": capabilities,
-            "clientInfo": {"name": "turnstop", "title": "turnstop", "version": "0.1"},
-        },
-    )
+    params = {
+        "protocolVersion": _PROTOCOL,
+        "clientCapabilities": capabilities,
+        "clientInfo": {"name": "turnstop", "title": "turnstop", "version": "0.1"},
+    }
+    hello = await rpc.call("initialize", params)
     if not isinstance(hello, dict):
-        raise BackendMisbehaved(f"{launch.profile.name} answered initialize with {hello!r}")
+        raise BackendMisbehaved(f"{launch.profile.name} answered initialize with {shorten(hello)}")
     if hello.get("protocolVersion") != _PROTOCOL:
         raise BackendRefused(
             f"{launch.command[0]} speaks version {hello.get('protocolVersion')!r} of the Agent "
@@ -191,9 +190,14 @@ def to_agent(peer: _Peer, launch: Launch, hello: Mapping[str, Any], mark: tuple[
     info = hello.get("agentInfo")
     told = info if isinstance(info, dict) else {}
     name, version = str(told.get("name") or ""), str(told.get("version") or "")
-    profile = launch.profile
+    profile, known = launch.profile, profile_of(name)
     if launch.recognise:
-        profile = profile_of(name) or profile
+        profile = known or profile
+    elif known not in (None, profile) and profile.agents:
+        raise BackendRefused(
+            f"the agent is {name}, and the profile {profile.name!r} is another agent's: "
+            "leave profile= out"
+        )
     profile.check(name, version)
     capabilities = hello.get("agentCapabilities")
     return Agent(

@@ -10,8 +10,9 @@ from typing import Any
 
 from ...abc import End, How, Proof
 from ...events import Event, Other, Usage
+from ...transports.jsonrpc import RpcError
 
-__all__ = ["to_end", "to_last_events"]
+__all__ = ["to_detail", "to_end", "to_last_events"]
 
 _HOW = {"cancelled": How.CANCELLED, "refusal": How.FAILED}
 _DETAIL = {"refusal": "the agent refused to go on, and forgets the prompt"}
@@ -28,6 +29,12 @@ def to_end(answer: Mapping[str, Any], proof: Proof, *, empty: bool) -> End:
     if how is How.COMPLETED and empty:
         how = How.SILENT
     return End(how, proof, _to_usage(answer), _DETAIL.get(reason, ""))
+
+
+def to_detail(error: RpcError) -> str:
+    """What an error in the place of the answer tells: some keep the cause in what comes along."""
+    details = error.data.get("details") if isinstance(error.data, dict) else None
+    return f"{error}: {details}" if isinstance(details, str) else str(error)
 
 
 def to_last_events(answer: Mapping[str, Any]) -> Iterator[Event]:

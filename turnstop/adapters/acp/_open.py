@@ -206,14 +206,14 @@ async def open_acp(
         BackendRefused: the agent is not installed, speaks another version of the protocol, or is
             one whose stop cannot be told the end of; the text has what to take.
         BackendLost: the agent was lost before it was ready, again and again.
-        ValueError: there is no such profile; the text lists those that there are.
+        ValueError: there is no such profile; the text lists those that there are. Or the command is
+            a whole line in one text.
 
     **Cancellation:** reaches the agent only after the body has left. Its processes are then ended
     all at once, within the graces of its profile, which are three seconds at most.
     """
     words = [os.fspath(command)] if isinstance(command, str | os.PathLike) else list(command)
-    if not words:
-        raise ValueError("command is empty: name the agent's program")
+    _check_words(words)
     folder = _absolute(cwd)
     launch = Launch(
         words,
@@ -226,6 +226,13 @@ async def open_acp(
     settings = Settings(folder, tuple(mcp_servers), mode)
     async with open_backend(partial(open_agent, launch), settings, shared=shared) as backend:
         yield backend
+
+
+def _check_words(words: Sequence[str]) -> None:
+    if not words:
+        raise ValueError("command is empty: name the agent's program")
+    if len(words) == 1 and len(line := words[0].split()) > 1 and not os.path.exists(words[0]):
+        raise ValueError(f"command is a program, or a list of words: {line}")
 
 
 def _absolute(cwd: str | os.PathLike[str] | None) -> str:

@@ -137,18 +137,22 @@ async def _set_mode(agent: Agent, number: str, settings: Settings, answer: objec
     """Set the mode that is wanted; the mode that the session has then."""
     if settings.mode is None:
         return mode_in(answer)
+    names = _modes(answer)
+    has = f"; it has {', '.join(names)}" if names else ""
+    wrong = f"{agent.name} does not take the mode {settings.mode!r}"
+    if names and settings.mode not in names:
+        # Some say nothing of it, and stay in the mode that they are in.
+        raise BackendRefused(wrong + has)
     params = {"sessionId": number, "modeId": settings.mode}
     try:
         await agent.rpc.call_within(_PATIENCE, "session/set_mode", params)
     except RpcError as error:
-        raise BackendRefused(
-            f"{agent.name} does not take the mode {settings.mode!r}: {error}{_modes(answer)}"
-        ) from error
+        raise BackendRefused(f"{wrong}: {error}{has}") from error
     return settings.mode
 
 
-def _modes(answer: object) -> str:
+def _modes(answer: object) -> list[str]:
     modes = answer.get("modes") if isinstance(answer, dict) else None
     listed = modes.get("availableModes") if isinstance(modes, dict) else None
-    names = [str(one.get("id")) for one in listed or () if isinstance(one, dict)]
-    return f"; it has {', '.join(names)}" if names else ""
+    found = listed if isinstance(listed, list) else []
+    return [str(one.get("id")) for one in found if isinstance(one, dict)]

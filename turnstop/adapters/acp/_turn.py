@@ -19,6 +19,7 @@ import trio.lowlevel
 from ..._errors import BackendError, BackendMisbehaved, Silenced
 from ...abc import Emit, End, How, Proof
 from ...events import Other
+from ...transports.dialect import shorten
 from ...transports.jsonrpc import Incoming, RpcError, Topic
 from ...transports.offspring import Look, Offspring
 from ...transports.pace import wait_at_most
@@ -27,7 +28,7 @@ from ...transports.reading import Reader, Reading
 from ...transports.serving import Serving, open_serving
 from ._agent import Agent
 from ._asks import cancelled, decline, to_answer, to_ask
-from ._ends import to_end, to_last_events
+from ._ends import to_detail, to_end, to_last_events
 from ._events import Translator
 from ._session import AcpSession
 from ._signs import Signs
@@ -200,9 +201,9 @@ class AcpTurn:
             raise error
         proof = await self._remedy() if self._stopping else Proof.EVENT
         if isinstance(error, RpcError):
-            return End(How.FAILED, proof, detail=str(error))
+            return End(How.FAILED, proof, detail=to_detail(error))
         if not isinstance(answer, dict) or not isinstance(answer.get("stopReason"), str):
-            raise BackendMisbehaved(f"{self._agent.name} answered a prompt with {answer!r}")
+            raise BackendMisbehaved(f"{self._agent.name} answered a prompt with {shorten(answer)}")
         for event in to_last_events(answer):
             emit(event)
         # Whether a completion is only how the agent answers a cancel.

@@ -13,7 +13,9 @@ from ..._wire import WireFrame
 from ._server import AgentProcess, Answer, Frame, Handler, refusal
 from ._working import Prompt, WorkingAcp
 
-_MODES = {"modes": {"currentModeId": "default", "availableModes": [{"id": "default"}]}}
+_MODES = {
+    "modes": {"currentModeId": "default", "availableModes": [{"id": "default"}, {"id": "plan"}]}
+}
 
 
 @attrs.define(eq=False, slots=False)
