@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import trio
 from click.testing import CliRunner, Result
 
 from turnstop.cli.main import _COMMANDS, main
