@@ -615,14 +615,29 @@ async def test_a_404_to_all_is_an_error_that_everybody_knows(
         assert {type(one).__mro__[1] for one in turn.settlement.errors} == {BackendMisbehaved}
 
 
-async def test_what_a_deleted_session_works_on_goes_on(autojump_clock: object) -> None:
-    """As in the real one: it is the abort that ends it, and its status tells."""
+async def test_a_turn_whose_session_was_deleted_is_lost_and_told_to_stop(
+    autojump_clock: object,
+) -> None:
+    """As in the real one: its work goes on, only its events tell of it, and an abort ends it."""
     async with open_world() as world:
         turn = await world.begun("first")
         world.session.deleted = True
         world.server.cut()
-        await quiet(0.5)
-        assert turn.settlement is None
+        await quiet(5.0)
+        assert isinstance(world.errors["first"], BackendLost)
+        assert "was deleted" in str(world.errors["first"])
+        assert turn.settlement is not None
+        assert not turn.settlement.gone
+        assert len(world.server.works[0].told_at) == 1
+        assert not world.server.works[0].runs
+
+
+async def test_a_deleted_session_has_ended_once_its_abort_is_answered(
+    autojump_clock: object,
+) -> None:
+    async with open_world() as world:
+        turn = await world.begun("first")
+        world.session.deleted = True
         world.server.cancels = "held"
         turn.stop()
         await quiet()
@@ -630,7 +645,11 @@ async def test_what_a_deleted_session_works_on_goes_on(autojump_clock: object) -
             stream.break_off()
         await quiet(0.5)
         assert turn.settlement is None
-        world.server._end(world.session, ABORTED)
+    async with open_world() as world:
+        turn = await world.begun("first")
+        world.session.deleted = True
+        world.session.run.answer["parentID"] = "nobody's"  # type: ignore[union-attr]
+        turn.stop()
         await quiet(0.5)
         assert ending(turn) is Ending.STOPPED
 

@@ -204,6 +204,84 @@ async def test_permissions(tmp_path: Path) -> None:
             await world.answers(rooms)
 
 
+async def begin_agent(world: World, turn: str) -> tuple[str, Path]:
+    """Have the turn's model begin a sub-agent, which runs a command."""
+    await world.lab.parked(turn)
+    child, prompt, ready = world.tool(KINDS["TERM-ignoring"], "park")
+    given = {"description": "bake", "prompt": prompt, "subagent_type": "general"}
+    world.lab.order(turn, "call", "task", given)
+    await until(ready.exists)
+    return child, ready
+
+
+async def test_a_sub_agent_and_its_tools_end_with_the_turn(tmp_path: Path) -> None:
+    async with open_world(tmp_path) as world, world.rooms() as rooms:
+        other, theirs, ready = world.tool(KINDS["setsid"], "park")
+        async with rooms.turn("garden", theirs) as neighbour:
+            await until(ready.exists)
+            token, prompt = write_prompt(Behaviour("park"))
+            async with rooms.turn("kitchen", prompt) as turn:
+                child, _ = await begin_agent(world, token)
+                assert world.lab.processes(child) != []
+                turn.stop()
+            assert ended(turn) == STOPPED
+            assert world.lab.alive(token) == []
+            assert world.lab.alive(child) == []
+            assert len(world.lab.processes(other)) >= 2
+            await world.answers(rooms)
+            assert list(await world.server.wire.get("/session/status")) != []
+            neighbour.stop()
+        assert ended(neighbour) == STOPPED
+        assert await world.server.wire.get("/session/status") == {}
+
+
+async def ask(world: World, turn: str) -> None:
+    """Have the turn's model ask a person."""
+    await world.lab.parked(turn)
+    options = [{"label": one, "description": f"a {one} one"} for one in ("red", "blue")]
+    question = {"question": "Which one?", "header": "Colour", "options": options}
+    world.lab.order(turn, "call", "question", {"questions": [question]})
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_a_question_is_answered_or_refused_by_a_stop(tmp_path: Path, answers: bool) -> None:
+    async with open_world(tmp_path) as world, world.rooms() as rooms:
+        token, prompt = write_prompt(Behaviour("park"))
+        async with rooms.turn("kitchen", prompt) as turn:
+            await ask(world, token)
+            async for event in turn:
+                if isinstance(event, Ask):
+                    assert (event.kind, event.choices) == ("question", ("red", "blue"))
+                    assert event.text == "Which one?"
+                    if not answers:
+                        turn.stop()
+                        continue
+                    turn.answer(event, "blue")
+                    await world.lab.until(lambda: len(world.lab.requests(token)) == 2)
+                    world.lab.order(token, "end")
+        assert turn.settlement is not None
+        assert turn.settlement.ending is (Ending.FINISHED if answers else Ending.STOPPED)
+        assert turn.settlement.clean
+        assert await world.server.wire.get("/question") == []
+        assert world.lab.alive(token) == []
+        await world.answers(rooms)
+
+
+async def test_what_a_deleted_session_works_on_is_no_less_ended_by_a_stop(tmp_path: Path) -> None:
+    async with open_world(tmp_path) as world, world.rooms() as rooms:
+        token, prompt = write_prompt(Behaviour("park"))
+        async with rooms.turn("kitchen", prompt) as turn:
+            await world.lab.parked(token)
+            session = turn._life._remote.session
+            await world.server.wire.delete(f"/session/{session}")
+            # It works on all the same, and no status says so.
+            assert not await world.server.is_busy(session)
+            assert world.lab.alive(token) != []
+            turn.stop()
+        assert ended(turn) == STOPPED
+        assert world.lab.alive(token) == []
+
+
 async def test_a_server_that_dies_is_brought_back_and_its_sessions_go_on(tmp_path: Path) -> None:
     async with open_world(tmp_path) as world, world.rooms() as rooms:
         await world.answers(rooms)

@@ -46,6 +46,11 @@ class Stopping:
         """Whether an abort of its session is not answered yet."""
         return self.abort is not None and not self.abort.over.is_set()
 
+    def is_answered(self) -> bool:
+        """Whether opencode has answered an abort."""
+        abort = self.abort
+        return abort is not None and abort.over.is_set() and abort.error is None
+
     async def run(self, sent: Callable[[], None]) -> None:
         """Abort the sub-agents, then the session, and again where nothing worked there yet."""
         await self._abort_agents()

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, final
 
 import trio
 
-from ..._errors import BackendError, Silenced
+from ..._errors import BackendError, BackendLost, Silenced
 from ...abc import Emit, End
 from ...transports.eventstream import Gap, Listener
 from ...transports.offspring import Look
@@ -190,7 +190,7 @@ class OpenCodeTurn:
                 try:
                     messages = await self._fetch_messages()
                 except NotThere:
-                    messages = []  # What a deleted session works on goes on.
+                    busy, messages = self._goes_on_deleted(), []
                 waiting: list[tuple[str, Frame]] = []
                 for kind in () if self._progress.told else (PERMISSION, QUESTION):
                     listed = await wire.listed(f"/{kind.partition('.')[0]}")
@@ -203,6 +203,15 @@ class OpenCodeTurn:
                 break
         mine = {str(self._known), *self._agents.sessions}
         return messages, [one for one in waiting if one[1].get("sessionID") in mine], busy
+
+    def _goes_on_deleted(self) -> bool:
+        """Whether a turn goes on whose session was deleted: no status tells of it any more.
+
+        Only an abort ends what it works on. Without one it is lost, and will be told to stop.
+        """
+        if not self._progress.told:
+            raise BackendLost(f"session {self._known} was deleted, and what it works on may go on")
+        return not self._stopping.is_answered()
 
     async def _fetch_messages(self) -> list[Frame]:
         """The session's messages, back to this turn's own at least."""

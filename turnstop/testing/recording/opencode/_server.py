@@ -78,7 +78,8 @@ class RecordingOpenCode(httpx2.AsyncBaseTransport):
             case ("session",):
                 return answer(self._make().info())
             case ("session", "status"):
-                busy = [one.id for one in self.sessions.values() if one.run is not None]
+                there = [one for one in self.sessions.values() if not one.deleted]
+                busy = [one.id for one in there if one.run is not None]
                 return answer({number: {"type": "busy"} for number in busy})
             case ("session", number, *rest):
                 return await self._of_session(asked, number, rest)
@@ -128,7 +129,7 @@ class RecordingOpenCode(httpx2.AsyncBaseTransport):
         if asked.method == "DELETE" and rest:
             return self._remove(session, rest[-1])
         if asked.method == "DELETE":
-            # What it works on goes on.
+            # What it works on goes on, and nothing but its events tells of that.
             session.deleted = True
             return answer(True)
         if rest == ["fork"]:
