@@ -758,6 +758,10 @@ def test_nothing_runs_behind_unless_it_is_wanted() -> None:
     assert env["CLAUDECODE"] is None
 
 
+def test_the_settings_tell_no_secret() -> None:
+    assert "secret" not in repr(Settings(("claude",), env={"ANTHROPIC_API_KEY": "secret"}))
+
+
 def test_the_given_environment_wins_but_for_the_mark() -> None:
     env = Settings((), env={"CLAUDE_CODE_DISABLE_CRON": None, MARK: "mine"}).to_env("S")
     assert env["CLAUDE_CODE_DISABLE_CRON"] is None

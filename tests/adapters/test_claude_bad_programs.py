@@ -188,6 +188,17 @@ async def test_one_that_exits_at_start_is_told_with_its_stderr(tmp_path: Path) -
     assert error.gone
 
 
+async def test_options_that_it_does_not_take_are_told_at_once(tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    words = "error: option '--permission-mode <mode>' argument 'x' is invalid"
+    worse = f"open({str(starts)!r}, 'a').write('x'); sys.exit({words!r})"
+    async with open_world(bad(tmp_path, worse)) as world:
+        error = await world.fails("a")
+    assert isinstance(error, BackendRefused)
+    assert words in str(error)
+    assert starts.read_text() == "x"
+
+
 async def test_one_that_asks_for_a_login_fails_the_turn_with_its_words(tmp_path: Path) -> None:
     worse = """
 def message(frame):

@@ -322,6 +322,18 @@ async def test_an_agent_that_hears_nothing_between_two_tries_is_killed(tmp_path:
         assert len(world.lab.requests(token)) == asked
 
 
+async def test_what_gemini_reads_on_behind_a_limit_is_ended(tmp_path: Path) -> None:
+    """It answers a prompt that turns in circles, and lets the model's request be."""
+    async with open_world("gemini", tmp_path) as world:
+        for _ in range(3):
+            token, prompt = world.prompt("drip")
+            events = await world.ask("a", prompt)
+            assert isinstance(events[-1], Other)
+            assert events[-1].kind == "max_turn_requests"
+            await world.saw_the_end(token)
+            assert not is_replaced(await world.answers())
+
+
 async def test_each_of_many_stopped_prompts_has_one_answer(tmp_path: Path) -> None:
     """C45, C52: Claude's agent was one answer behind after a stop, and answered as if completed."""
     async with open_world("claude-agent-acp", tmp_path) as world:

@@ -19,7 +19,7 @@ import pytest
 import trio
 
 import turnstop
-from turnstop import BackendError, BackendLost, Ending, Proof, StopBudget, Turn
+from turnstop import BackendError, BackendLost, BackendRefused, Ending, Proof, StopBudget, Turn
 from turnstop.abc import End, Request
 from turnstop.adapters.claude import open_claude
 from turnstop.adapters.claude._interrupt import interrupt
@@ -355,6 +355,78 @@ async def test_one_that_is_lost_early_is_begun_anew(tmp_path: Path, after: float
         assert again.session is turn.session
         assert world.lab.requests(token)
         assert world.lab.faults == []
+
+
+class Watched:
+    """Claude, and the last turn that it was sent."""
+
+    def __init__(self, claude: Any) -> None:
+        self._claude = claude
+        self.sent = trio.Event()
+        self.turn: Any = None
+
+    async def start(self, request: Request[Any]) -> Any:
+        self.turn = await self._claude.start(request)
+        self.sent.set()
+        return self.turn
+
+    async def lose(self) -> None:
+        """Its process is killed, and that has been seen."""
+        os.kill(self.turn._peer.process.pid, signal.SIGKILL)
+        await self.turn._peer.broken.wait()
+
+
+@asynccontextmanager
+async def open_watched(home: Path) -> AsyncGenerator[tuple[World, Watched], None]:
+    async with open_world(home) as world:
+        watched = Watched(world.claude)
+        async with turnstop.open_rooms(watched, budget=BUDGET) as rooms:
+            yield attrs.evolve(world, rooms=rooms), watched
+
+
+@pytest.mark.parametrize("after", [0.0, 0.005, 0.03])
+async def test_one_whose_first_message_was_cancelled_goes_on_when_it_is_lost(
+    tmp_path: Path, after: float
+) -> None:
+    async with open_watched(tmp_path) as (world, claude):
+        async with world.rooms.turn("a", prompt_for(Behaviour("park"))[1]) as turn:
+            await claude.sent.wait()
+            await trio.sleep(after)
+            turn.stop()
+            await trio.sleep_forever()
+        assert ended(turn) == STOPPED
+        await claude.lose()
+        await world.answers("a")
+
+
+async def test_a_conversation_that_was_cleared_is_not_resumed(tmp_path: Path) -> None:
+    async with open_watched(tmp_path) as (world, claude):
+        token, prompt = prompt_for(Behaviour("answer"))
+        await world.ask("a", prompt)
+        await world.ask("a", "/clear")
+        await world.answers("a")
+        await claude.lose()
+        await world.answers("a")
+        history = json.dumps(world.lab.exchanges[-1].json()["messages"])
+        assert token not in history
+        # What came behind the /clear is what it goes on with.
+        assert history.count("answer to") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"permission_mode": "bogus"}, "argument 'bogus' is invalid"),
+        ({"setting_sources": ("bogus",)}, "Invalid setting source: bogus"),
+        ({"args": ("--bogus",)}, "unknown option '--bogus'"),
+    ],
+)
+async def test_options_that_it_does_not_take_are_told_at_once(
+    tmp_path: Path, options: dict[str, Any], text: str
+) -> None:
+    async with open_world(tmp_path, **options) as world:
+        with pytest.raises(BackendRefused, match=text):
+            await world.ask("a", "hi")
 
 
 async def test_a_claude_that_hangs_is_killed_and_its_session_resumed(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ class Settings:
 
     command: Sequence[str]
     cwd: str | None = None
-    env: Mapping[str, str | None] = attrs.field(factory=dict)
+    env: Mapping[str, str | None] = attrs.field(factory=dict, repr=False)
     model: str | None = None
     permission_mode: str | None = None
     allowed_tools: Sequence[str] = ()

@@ -16,6 +16,8 @@ OpenProcess: TypeAlias = Callable[[str, str, bool], AbstractAsyncContextManager[
 """Runs Claude with a mark and a session's id; whether the session is to be resumed."""
 
 _UNKNOWN = "No conversation found"
+# How it tells of what stands on its command line.
+_WRONG = ("error: option", "error: unknown option", "Error processing --")
 
 
 @final
@@ -63,6 +65,9 @@ def add_process(
                     open_process(session.mark, session.number, session.asked)
                 )
             except BackendLost as lost:
+                if any(words in str(lost) for words in _WRONG):
+                    # It will say so each time.
+                    raise BackendRefused(f"claude does not take its options: {lost}") from lost
                 if _UNKNOWN not in str(lost):
                     raise
                 if session.answered:
