@@ -117,6 +117,14 @@ async def test_a_turn_begins_in_a_fresh_thread_with_the_settings() -> None:
         ]
 
 
+@pytest.mark.parametrize("content", [7, b"hi", [{"type": "image", "data": b"x"}]])
+async def test_content_that_cannot_be_sent_is_refused_before_anything_begins(content: Any) -> None:
+    async with codex() as (backend, server):
+        with pytest.raises(BackendRefused, match="content"):
+            await backend.start(request(content=content))
+        assert server.methods() == []
+
+
 async def test_content_may_be_codex_own_items() -> None:
     items = [{"type": "localImage", "path": "/a.png"}]
     async with codex() as (backend, server):

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from turnstop import BackendMisbehaved
-from turnstop.transports.dialect import Frame, Incoming, JsonRpc, Reply, Said, decode, shorten
+from turnstop import BackendMisbehaved, BackendRefused
+from turnstop.transports.dialect import (
+    Frame,
+    Incoming,
+    JsonRpc,
+    Reply,
+    Said,
+    decode,
+    shorten,
+    to_blocks,
+    to_error,
+)
 
 
 @pytest.mark.parametrize(
@@ -78,3 +88,29 @@ def test_a_line_that_is_no_object_is_told(line: bytes) -> None:
 def test_what_is_long_is_shortened() -> None:
     assert shorten(b"\xff" + b"x" * 500) == "\ufffd" + "x" * 199 + "..."
     assert shorten({"a": 1}) == "{'a': 1}"
+
+
+def test_an_endless_message_of_an_error_is_cut() -> None:
+    error = to_error({"code": 5, "message": "x" * 2**20})
+    assert error.message == "x" * 4096
+    assert to_error({"code": 5, "message": "no flour"}).message == "no flour"
+
+
+def test_content_is_a_text_or_a_list_of_blocks() -> None:
+    assert to_blocks("hi") == "hi"
+    assert to_blocks(({"type": "text"}, 1.5)) == [{"type": "text"}, 1.5]
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"hi", "no bytes"),
+        ({"type": "text"}, "no dict"),
+        (7, "no int"),
+        ([b"image"], "cannot be sent: .*bytes is not JSON"),
+        ([float("nan")], "cannot be sent"),
+    ],
+)
+def test_content_that_cannot_be_written_is_refused(content: object, text: str) -> None:
+    with pytest.raises(BackendRefused, match=text):
+        to_blocks(content)

@@ -28,6 +28,7 @@ __all__ = [
 
 _METHOD_NOT_FOUND = -32601
 _SHOWN = 200
+_LONGEST_MESSAGE = 4096
 Frame: TypeAlias = Mapping[str, Any]
 
 
@@ -201,7 +202,8 @@ def decode(line: bytes) -> Frame:
 def to_error(error: object) -> RpcError:
     """A JSON-RPC error object as an exception."""
     found = error if isinstance(error, dict) else {"message": str(error)}
-    return RpcError(found.get("code"), str(found.get("message", "")), found.get("data"))
+    message = str(found.get("message", ""))[:_LONGEST_MESSAGE]
+    return RpcError(found.get("code"), message, found.get("data"))
 
 
 def to_blocks(content: object) -> str | list[Any]:
@@ -216,7 +218,7 @@ def to_blocks(content: object) -> str | list[Any]:
             raise BackendRefused(f"content is a text, or a list of content blocks, and no {kind}")
         content = list(content)
     try:
-        json.dumps(content)
+        json.dumps(content, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise BackendRefused(f"the content cannot be sent: {error}") from error
     return content

@@ -14,7 +14,7 @@ import trio
 
 from ..._errors import BackendMisbehaved, BackendRefused
 from ...abc import Backend, RemoteTurn, Request
-from ...transports.dialect import JsonRpc
+from ...transports.dialect import JsonRpc, to_blocks
 from ...transports.jsonrpc import Connection, Incoming, RpcError, Topic
 from ...transports.peer import Peer, open_peer
 from ...transports.proctable import find_marked, ticks_now
@@ -65,6 +65,7 @@ class _Backend:
         self._look = look
 
     async def start(self, request: Request[CodexContent]) -> RemoteTurn:
+        content = to_blocks(request.content)
         rpc = (await self._codex.get()).rpc
         fresh = request.session is None or request.previous is not None
         try:
@@ -74,16 +75,16 @@ class _Backend:
                 session = await self._continue(rpc, request.session)
             began = ticks_now()
             topic = rpc.subscribe(session)
-            turn = await self._start(rpc, topic, session, request.content)
+            turn = await self._start(rpc, topic, session, content)
         except RpcError as error:
             raise BackendRefused(f"codex did not start the turn: {error}") from error
         return CodexTurn(rpc, topic, session, turn, began, self._look)
 
     async def _start(
-        self, rpc: Connection, topic: Topic, thread: str, content: CodexContent
+        self, rpc: Connection, topic: Topic, thread: str, content: str | list[Any]
     ) -> str:
         items = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        params = {"threadId": thread, "input": list(items)}
+        params = {"threadId": thread, "input": items}
         started = False
         try:
             undo = partial(self._undo_turn, rpc, thread)
