@@ -25,12 +25,15 @@ from turnstop import (
     StopBudget,
     Turn,
 )
-from turnstop.events import Ask, Event, Text
+from turnstop.events import Ask, Event, Text, ToolCall
+from turnstop.transports.proctable import Marked, TableEntry
 
 try:
     import httpx2
 
-    from turnstop.adapters.opencode import open_opencode
+    from turnstop.adapters.opencode import OpenCodeSession, open_opencode
+    from turnstop.adapters.opencode._left import Processes
+    from turnstop.adapters.opencode._plugin import CALL, SESSION
     from turnstop.adapters.opencode._server import Settings, _abort_all, _check
     from turnstop.adapters.opencode._wire import Wire
     from turnstop.testing.recording.opencode import URL, RecordingOpenCode
@@ -951,6 +954,103 @@ async def test_an_abort_that_the_loss_has_cut_off_was_not_acknowledged(
         assert ending(turn) is Ending.UNCONFIRMED
         assert turn.settlement is not None
         assert turn.settlement.acked_at is None
+
+
+def test_the_processes_of_a_turn_are_those_of_its_sessions_and_of_no_earlier_call() -> None:
+    def marked(pid: int, session: str, call: str, started: int) -> Marked:
+        entry = TableEntry(pid, started, parent=1, session=pid)
+        return Marked(entry, {"M": "1", SESSION: session, CALL: call})
+
+    async def look(marks: object) -> list[Marked]:
+        await trio.lowlevel.checkpoint()
+        assert marks == {"M": "1"}
+        return [
+            marked(1, "ses_1", "call_new", 100),
+            marked(2, "ses_1", "call_old", 100),
+            marked(3, "ses_1", "call_unknown", 99),
+            marked(4, "ses_2", "call_new", 100),
+            marked(5, "ses_child", "call_new", 101),
+        ]
+
+    async def main() -> list[int]:
+        processes = Processes(("M", "1"), 100, {"call_old"}, look)
+        return [one.pid for one in await processes.find({"ses_1", "ses_child"})]
+
+    assert trio.run(main) == [1, 5]
+
+
+async def test_a_sub_agent_that_began_in_a_gap_is_aborted_too(autojump_clock: object) -> None:
+    async with open_world() as world:
+        turn = await world.begun("first")
+        for stream in world.server._streams:
+            stream.break_off()
+        streams, world.server._streams = world.server._streams, []
+        child = world.server.set_to_work(world.server.works[0])
+        child.deaf = 0
+        await quiet(0.5)
+        assert world.server._streams
+        assert world.server._streams != streams
+        turn.stop()
+        await quiet(0.5)
+        assert ending(turn) is Ending.STOPPED
+        assert child.run is None
+
+
+async def test_a_sub_agents_calls_are_no_later_turns(autojump_clock: object) -> None:
+    async with open_world() as world:
+        turn = await world.begun("first")
+        child = world.server.set_to_work(world.server.works[0])
+        part = {"type": "tool", "tool": "bash", "callID": "call_1", "state": {"status": "running"}}
+        child.tell("message.part.updated", part=part)
+        child.deaf = 0
+        await quiet()
+        assert not [one for one in world.heard["first"] if isinstance(one, ToolCall)]
+        world.server._end(child, finish="stop")
+        world.server.finish(world.server.works[0])
+        await quiet()
+        session = turn._life._remote.session  # type: ignore[union-attr]
+        assert isinstance(session, OpenCodeSession)
+        assert (session.calls, session.children) == ({"call_1"}, {child.id})
+
+
+async def test_a_refused_prompt_leaves_nobody_listening(autojump_clock: object) -> None:
+    async with trio.open_nursery() as nursery:
+        server = RecordingOpenCode(nursery)
+        async with open_opencode(URL, transport=server) as backend:
+            server.refuses = True
+            with pytest.raises(BackendRefused):
+                await backend.start(turnstop.abc.Request("kitchen", "1", "first"))
+            assert backend._servers.current.events.keys == []  # type: ignore[attr-defined]
+
+
+async def test_what_cannot_be_sent_is_refused_before_anything_began(
+    autojump_clock: object,
+) -> None:
+    async with open_world() as world:
+        await world.begun("first")
+        world.server.finish(world.server.works[0])
+        await quiet()
+        calls = len(world.server.calls)
+        for content in (17, [{"type": "file", "data": b"bytes"}], {"type": "text"}):
+            with pytest.raises(BackendRefused, match="content"):
+                async with world.rooms.turn("kitchen", content):
+                    await trio.sleep_forever()
+        assert len(world.server.calls) == calls
+        await world.begun("second")
+        # The conversation is still the same.
+        assert world.server.works[1].session == world.server.works[0].session
+
+
+async def test_a_server_is_told_farewell_where_its_sessions_work(
+    autojump_clock: object,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        server = RecordingOpenCode(nursery)
+        async with open_opencode(URL, transport=server) as backend:
+            await backend.start(turnstop.abc.Request("kitchen", "1", "first"))
+        async with httpx2.AsyncClient(transport=server) as http:
+            await _abort_all(Wire(http, None, URL))
+        assert not server.works[0].runs
 
 
 async def test_a_start_that_is_undone_listens_to_nothing_any_more(

@@ -19,6 +19,7 @@ import trio
 
 from ..._errors import BackendError, BackendLost, BackendMisbehaved, BackendRefused
 from ...abc import Backend, RemoteTurn, Request
+from ...transports.dialect import to_blocks
 from ...transports.offspring import Look
 from ...transports.pace import wait_at_most
 from ...transports.proctable import find_marked, ticks_now
@@ -96,11 +97,11 @@ class _Beginning:
             await self._undo()
 
     async def _begin(self) -> OpenCodeTurn:
+        # First: what cannot be sent shall leave no session behind, and none in doubt.
+        parts = _to_parts(self._request.content)
         session = await self._session()
         message, began = _new_message(), ticks_now()
-        content = self._request.content
-        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        body = {"messageID": message, "parts": list(parts), **self._prompts.to_body()}
+        body = {"messageID": message, "parts": parts, **self._prompts.to_body()}
         listener = self._server.events.listen(session)
         taken = False
         try:
@@ -170,6 +171,11 @@ async def _may_be_hit(session: object) -> bool:
     if not abort.hit:
         await wait_at_most(abort.over, _ANSWERS_WITHIN)
     return abort.may_come()
+
+
+def _to_parts(content: object) -> list[Any]:
+    parts = to_blocks(content)
+    return [{"type": "text", "text": parts}] if isinstance(parts, str) else parts
 
 
 def _new_message() -> str:
