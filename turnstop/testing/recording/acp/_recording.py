@@ -14,7 +14,10 @@ from ._server import AgentProcess, Answer, Frame, Handler, refusal
 from ._working import Prompt, WorkingAcp
 
 _MODES = {
-    "modes": {"currentModeId": "default", "availableModes": [{"id": "default"}, {"id": "plan"}]}
+    "modes": {
+        "currentModeId": "default",
+        "availableModes": [{"id": "default"}, {"id": "plan"}, {"id": "read-only"}],
+    }
 }
 
 
