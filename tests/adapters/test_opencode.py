@@ -993,7 +993,8 @@ async def test_a_sub_agent_that_began_in_a_gap_is_aborted_too(autojump_clock: ob
         turn.stop()
         await quiet(0.5)
         assert ending(turn) is Ending.STOPPED
-        assert child.run is None
+        told = [call.split("/")[2] for call in world.sent("/abort")]
+        assert told == [child.id, world.session.id]
 
 
 async def test_a_sub_agents_calls_are_no_later_turns(autojump_clock: object) -> None:
@@ -1034,6 +1035,9 @@ async def test_what_cannot_be_sent_is_refused_before_anything_began(
         for content in (17, [{"type": "file", "data": b"bytes"}], {"type": "text"}):
             with pytest.raises(BackendRefused, match="content"):
                 async with world.rooms.turn("kitchen", content):
+                    await trio.sleep_forever()
+            with pytest.raises(BackendRefused, match="content"):
+                async with world.rooms.turn("garden", content):
                     await trio.sleep_forever()
         assert len(world.server.calls) == calls
         await world.begun("second")
