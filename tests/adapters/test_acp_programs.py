@@ -156,6 +156,22 @@ async def test_what_cannot_be_opened_says_why(
             pytest.fail("it was opened")
 
 
+async def test_one_that_says_nothing_is_told_after_its_first_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turnstop.adapters.acp._agent._GREETED_WITHIN", 0.5)
+    patch = f"""
+    def on_hello(number): open({str(tmp_path / "starts")!r}, "a").write("x")
+    """
+    with (
+        trio.fail_after(30),
+        pytest.raises(BackendRefused, match=r"not answered initialize for 0\.5"),
+    ):
+        async with open_acp(write(tmp_path, patch)):
+            pytest.fail("it was opened")
+    assert (tmp_path / "starts").read_text() == "x"
+
+
 async def test_a_missing_program_says_what_installs_it(tmp_path: Path) -> None:
     with pytest.raises(BackendRefused, match="install it with: npm install -g @google/gemini-cli"):
         async with open_acp([str(tmp_path / "gemini"), "--experimental-acp"]):

@@ -188,6 +188,19 @@ async def test_one_that_exits_at_start_is_told_with_its_stderr(tmp_path: Path) -
     assert error.gone
 
 
+async def test_one_that_says_nothing_is_told_after_its_first_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turnstop.adapters.claude._wire._GREETED_WITHIN", 0.5)
+    starts = tmp_path / "starts"
+    worse = f"def greet(frame): open({str(starts)!r}, 'a').write('x')"
+    async with open_world(bad(tmp_path, worse)) as world:
+        error = await world.fails("a")
+    assert isinstance(error, BackendRefused)
+    assert "not answered initialize for 0.5 s" in str(error)
+    assert starts.read_text() == "x"
+
+
 async def test_options_that_it_does_not_take_are_told_at_once(tmp_path: Path) -> None:
     starts = tmp_path / "starts"
     words = "error: option '--permission-mode <mode>' argument 'x' is invalid"

@@ -27,6 +27,8 @@ _PROTOCOL = 1
 _MARK = "TURNSTOP_AGENT"
 # The first start after an installation takes some of them five seconds on an idle machine.
 _PATIENCE = 60.0
+# One that says nothing for so long is no agent: it is told, and not begun again and again.
+_GREETED_WITHIN = 40.0
 
 
 class _Process(Protocol):
@@ -142,7 +144,7 @@ async def greet(rpc: Connection, launch: Launch) -> Mapping[str, Any]:
     """Say who we are, and what is not offered; return what the agent answers.
 
     Raises:
-        BackendRefused: it speaks another version of the protocol, or wants a login.
+        BackendRefused: it says nothing, speaks another version of the protocol, or wants a login.
         RpcError: it does not answer to `initialize`.
 
     **Cancellation:** leaves a connection that is of no use.
@@ -158,7 +160,15 @@ async def greet(rpc: Connection, launch: Launch) -> Mapping[str, Any]:
         "clientCapabilities": capabilities,
         "clientInfo": {"name": "turnstop", "title": "turnstop", "version": "0.1"},
     }
-    hello = await rpc.call("initialize", params)
+    try:
+        hello = await rpc.call_within(_GREETED_WITHIN, "initialize", params)
+    except BackendLost as lost:
+        if rpc.broken.is_set():
+            raise
+        raise BackendRefused(
+            f"{lost}: see that {launch.command[0]} is an agent, and is told to speak the "
+            "Agent Client Protocol"
+        ) from lost
     if not isinstance(hello, dict):
         raise BackendMisbehaved(f"{launch.profile.name} answered initialize with {shorten(hello)}")
     if hello.get("protocolVersion") != _PROTOCOL:

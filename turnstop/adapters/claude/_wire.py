@@ -11,13 +11,15 @@ from typing import Any, final
 
 import attrs
 
-from ..._errors import BackendMisbehaved
+from ..._errors import BackendLost, BackendMisbehaved, BackendRefused
 from ...transports.dialect import Frame, Reply, RpcError, Said, shorten
 from ...transports.jsonrpc import Connection, Incoming
 from ._asks import decline
 
 # An id that has so many is none of ours.
 _DIGITS = 20
+# One that says nothing for so long is told, and not begun again and again.
+_GREETED_WITHIN = 40.0
 TOPIC = "claude"
 """What everything is about that a process says: its one conversation."""
 
@@ -101,10 +103,18 @@ class Unasked:
     async def greet(self, rpc: Connection) -> None:
         """Begin the conversation.
 
+        Raises:
+            BackendRefused: it says nothing.
+
         **Cancellation:** the process is of no use.
         """
         self._rpc = rpc
-        await rpc.call("initialize", {"hooks": None})
+        try:
+            await rpc.call_within(_GREETED_WITHIN, "initialize", {"hooks": None})
+        except BackendLost as lost:
+            if rpc.broken.is_set():
+                raise
+            raise BackendRefused(f"{lost}: see that it is Claude Code") from lost
 
     def hear(self, incoming: Incoming) -> None:
         """Take what no turn takes."""
