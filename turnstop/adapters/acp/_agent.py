@@ -149,6 +149,20 @@ async def greet(rpc: Connection, launch: Launch) -> Mapping[str, Any]:
 
     **Cancellation:** leaves a connection that is of no use.
     """
+    hello = await _initialize(rpc, launch)
+    if not isinstance(hello, dict):
+        raise BackendMisbehaved(f"{launch.profile.name} answered initialize with {shorten(hello)}")
+    if hello.get("protocolVersion") != _PROTOCOL:
+        raise BackendRefused(
+            f"{launch.command[0]} speaks version {hello.get('protocolVersion')!r} of the Agent "
+            f"Client Protocol, and turnstop {_PROTOCOL}: take a version of the agent that does"
+        )
+    if launch.authenticate is not None:
+        await _authenticate(rpc, launch.authenticate, hello)
+    return hello
+
+
+async def _initialize(rpc: Connection, launch: Launch) -> object:
     capabilities: dict[str, Any] = {
         "fs": {"readTextFile": False, "writeTextFile": False},
         "terminal": False,
@@ -161,7 +175,7 @@ async def greet(rpc: Connection, launch: Launch) -> Mapping[str, Any]:
         "clientInfo": {"name": "turnstop", "title": "turnstop", "version": "0.1"},
     }
     try:
-        hello = await rpc.call_within(_GREETED_WITHIN, "initialize", params)
+        return await rpc.call_within(_GREETED_WITHIN, "initialize", params)
     except BackendLost as lost:
         if rpc.broken.is_set():
             raise
@@ -169,16 +183,6 @@ async def greet(rpc: Connection, launch: Launch) -> Mapping[str, Any]:
             f"{lost}: see that {launch.command[0]} is an agent, and is told to speak the "
             "Agent Client Protocol"
         ) from lost
-    if not isinstance(hello, dict):
-        raise BackendMisbehaved(f"{launch.profile.name} answered initialize with {shorten(hello)}")
-    if hello.get("protocolVersion") != _PROTOCOL:
-        raise BackendRefused(
-            f"{launch.command[0]} speaks version {hello.get('protocolVersion')!r} of the Agent "
-            f"Client Protocol, and turnstop {_PROTOCOL}: take a version of the agent that does"
-        )
-    if launch.authenticate is not None:
-        await _authenticate(rpc, launch.authenticate, hello)
-    return hello
 
 
 async def _authenticate(rpc: Connection, method: str, hello: Mapping[str, Any]) -> None:
