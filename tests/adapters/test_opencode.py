@@ -32,9 +32,10 @@ try:
     import httpx2
 
     from turnstop.adapters.opencode import OpenCodeSession, open_opencode
+    from turnstop.adapters.opencode._checking import check
     from turnstop.adapters.opencode._left import Processes
     from turnstop.adapters.opencode._plugin import CALL, SESSION
-    from turnstop.adapters.opencode._server import Settings, _abort_all, _check
+    from turnstop.adapters.opencode._server import Settings, _abort_all
     from turnstop.adapters.opencode._wire import Wire
     from turnstop.testing.recording.opencode import URL, RecordingOpenCode
     from turnstop.testing.recording.opencode._http import Request, answer
@@ -1113,7 +1114,7 @@ def test_settings_keep_the_password_to_themselves() -> None:
 async def test_a_version_of_any_length_is_read(autojump_clock: object) -> None:
     odd = Odd(httpx2.Response(200, json={"version": "9" * 5000}))
     async with httpx2.AsyncClient(transport=odd) as http:
-        await _check(Wire(http, None, URL))
+        await check(Wire(http, None, URL))
 
 
 async def test_what_the_farewell_is_answered_is_no_error_of_the_body(

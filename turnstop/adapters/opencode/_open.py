@@ -25,7 +25,8 @@ from ...transports.pace import wait_at_most
 from ...transports.proctable import find_marked, ticks_now
 from ...transports.reading import Reader
 from ...transports.restart import Restarting, open_restarting
-from ._server import INSTALL, Server, Settings, attach, run
+from ._checking import INSTALL
+from ._server import Server, Settings, attach, run
 from ._session import OpenCodeSession, recall
 from ._turn import OpenCodeContent, OpenCodeTurn
 from ._wire import NotThere

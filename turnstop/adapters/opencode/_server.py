@@ -14,37 +14,23 @@ import attrs
 import httpx2
 import trio
 
-from ..._errors import BackendError, BackendLost, BackendMisbehaved, BackendRefused
+from ..._errors import BackendError, BackendLost, BackendMisbehaved
 from ...transports.dialect import shorten
 from ...transports.eventstream import EventStream, open_event_stream
 from ...transports.listening import Listening, open_listening
 from ...transports.pace import wait_at_most
 from ...transports.reading import Reader, Reading, open_reading
 from ...transports.sse import ServerEvent
+from ._checking import INSTALL, check
 from ._plugin import PASSWORD, with_plugin
-from ._wire import NoOpenCode, NotThere, Wire
+from ._wire import NotThere, Wire
 
 Heard: TypeAlias = Mapping[str, Any]
 
-INSTALL: Final = "npm install --global opencode-ai@1.18.33"
 MARK: Final = "TURNSTOP_OPENCODE"
-_FLOOR: Final = (1, 18)
 _USERNAME: Final = "opencode"
-_DIGITS: Final = 9
 _FAREWELL: Final = 3.0
 _READY: Final = r"listening on (http://\S+)"
-# What the first turn would have opencode set up. Setting up that is aborted with the turn fails
-# for good, in every later turn of this server: so it is done before, where no abort reaches it.
-_SET_UP: Final = (
-    "/config/providers",
-    "/agent",
-    "/command",
-    "/skill",
-    "/mcp",
-    "/lsp",
-    "/formatter",
-    "/experimental/tool/ids",
-)
 
 
 @final
@@ -144,7 +130,7 @@ async def attach(url: str, settings: Settings) -> AsyncGenerator[Server, None]:
     try:
         async with settings.client() as http:
             wire = Wire(http, settings.directory, url)
-            await _check(wire)
+            await check(wire)
             async with open_event_stream(wire.events, _sort) as events, open_reading() as reading:
                 server = Server(wire, events, reading)
                 yield server
@@ -177,7 +163,7 @@ async def run(
                     install=INSTALL,
                 ) as program:
                     wire.url = program.address
-                    await _check(wire)
+                    await check(wire)
                     async with open_event_stream(
                         wire.events, _sort, broken=program.exited
                     ) as events:
@@ -198,29 +184,6 @@ def _environment(
         PASSWORD: settings.password,
         "OPENCODE_SERVER_USERNAME": settings.username,
     }
-
-
-async def _check(wire: Wire) -> None:
-    """See that it is an opencode that will do, and have it set itself up."""
-    try:
-        health = await wire.get("/global/health")
-    except NoOpenCode as error:
-        raise BackendRefused(f"no opencode listens at {wire.url}: correct the url") from error
-    version = str(health.get("version")) if isinstance(health, dict) else ""
-    parts = version.split("-")[0].split(".")
-    numbers = tuple(int(part[:_DIGITS]) for part in parts if part.isdecimal())
-    if not numbers:
-        raise BackendMisbehaved(f"what listens at {wire.url} told no version: {shorten(health)}")
-    if numbers < _FLOOR:
-        floor = ".".join(map(str, _FLOOR))
-        raise BackendRefused(
-            f"opencode at {wire.url} is {version}, and {floor} is the oldest that will do; "
-            f"install a newer one with: {INSTALL}"
-        )
-    for path in _SET_UP:
-        # A version without one of them has nothing to set up there.
-        with suppress(BackendMisbehaved):
-            await wire.get(path)
 
 
 async def _abort_all(wire: Wire) -> None:
