@@ -75,7 +75,8 @@ async def test_what_is_there_is_received_in_one_pass(backlog: Backlog[int]) -> N
 async def test_however_much_there_is_others_run_now_and_then(backlog: Backlog[int]) -> None:
     for number in range(9_000):
         backlog.post(number)
-    assert 4 <= await passes_during(backlog, 9_000) <= 10
+    # Four waits, and who runs first in a pass is drawn.
+    assert 3 <= await passes_during(backlog, 9_000) <= 5
 
 
 async def test_after_a_wait_as_many_may_be_received_again(backlog: Backlog[int]) -> None:
