@@ -15,7 +15,7 @@ from typing import final
 
 import trio
 
-from .._errors import BackendLost
+from .._errors import BackendError, BackendLost, BackendRefused
 from .._service import open_service
 from ._lines import LineSplitter
 from .process import ChildProcess, Grace, open_process
@@ -62,13 +62,13 @@ class Listening:
         finally:
             heard.set()
 
-    def _unready(self, patience: float, heard: trio.Event) -> BackendLost:
+    def _unready(self, patience: float, heard: trio.Event) -> BackendError:
         text = self.process.describe()
-        gone = self.process.returncode is not None
-        if not gone:
-            told = "closed its stdout and" if heard.is_set() else f"in {patience:g} s it"
-            text = f"{text}; {told} did not say where it listens"
-        return BackendLost(text, gone=gone)
+        if self.process.returncode is not None:
+            return BackendLost(text, gone=True)
+        told = "closed its stdout and" if heard.is_set() else f"in {patience:g} s it"
+        # No loss, which would be made good by another start, and another.
+        return BackendRefused(f"{text}; {told} did not say where it listens")
 
 
 @asynccontextmanager
@@ -100,8 +100,8 @@ async def open_listening(
         grace: how long each rung of its end may take.
 
     Raises:
-        BackendRefused: the program is missing.
-        BackendLost: it ended, or said no address in time.
+        BackendRefused: the program is missing, or says no address in time.
+        BackendLost: it ended.
 
     **Cancellation:** ends the program and all that it has started; bounded: the farewell, the
     `grace`, and two and a half seconds more.

@@ -13,7 +13,7 @@ from typing import final
 
 import trio
 
-from .._errors import BackendLost
+from .._errors import BackendLost, BackendRefused
 from .._service import open_service
 from ._lines import MAX_LINE
 from .dialect import Dialect
@@ -77,7 +77,7 @@ async def open_peer(
     left: the program is ended, and every caller and topic is told.
 
     Raises:
-        BackendRefused: the program is missing.
+        BackendRefused: the program is missing, or does not answer in time.
         BackendLost: the system could not start it, or it was lost before the handshake was done.
 
     **Cancellation:** ends the program; bounded as in `open_process`.
@@ -126,8 +126,11 @@ async def _shake_hands(
             except RpcError as error:
                 peer.rpc.give_up(f"it refused the handshake: {error}")
             return not peer.broken.is_set()
-    peer.rpc.give_up(f"it did not answer within {patience:g} s of its start")
-    return False
+    if peer.broken.is_set():
+        return False
+    # No loss, which would be made good by another start, and another.
+    text = f"{peer.process.describe()}, and did not answer within {patience:g} s of its start"
+    raise BackendRefused(text)
 
 
 async def _watch(peer: Peer) -> None:
