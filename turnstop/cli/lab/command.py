@@ -18,6 +18,11 @@ from .rows import Row, show, to_json
 if TYPE_CHECKING:
     from ...lab import Pin
 
+    _PinType = click.ParamType[Pin]
+else:
+    # A generic class for type checkers alone, in the oldest release that will do.
+    _PinType = click.ParamType
+
 __all__ = ["lab"]
 
 INTERRUPTED = 130
@@ -30,7 +35,7 @@ class CannotInstall(click.ClickException):
     exit_code = 2
 
 
-class _Name(click.ParamType["Pin"]):
+class _Name(_PinType):
     name = "NAME"
 
     def convert(
