@@ -125,7 +125,13 @@ class BandRunner:
         self._stderr: deque[str] = deque(maxlen=40)
 
     async def start(
-        self, room: str, content: str, *, turn_id: str, stop_after: float | None = None
+        self,
+        room: str,
+        content: str,
+        *,
+        turn_id: str,
+        stop_after: float | None = None,
+        **more: object,
     ) -> BandTurn:
         """Have the peer start a turn; a room's turns run one after another.
 
@@ -134,6 +140,7 @@ class BandRunner:
             content: the prompt.
             turn_id: unique among this runner's turns.
             stop_after: seconds after the start call left, timed in the peer's own process.
+            more: what else its child takes with `start`.
 
         Raises:
             BandFailed: the peer's process is gone.
@@ -142,7 +149,7 @@ class BandRunner:
         """
         turn = self._turns[turn_id] = BandTurn(room, turn_id, broken=self._control._broken)
         await self._send(
-            op="start", turn=turn_id, room=room, content=content, stop_after=stop_after
+            op="start", turn=turn_id, room=room, content=content, stop_after=stop_after, **more
         )
         return turn
 
@@ -208,11 +215,14 @@ class BandRunner:
 
 
 @asynccontextmanager
-async def open_band(python: str, **backend: object) -> AsyncGenerator[BandRunner, None]:
+async def open_band(
+    python: str, *, child: Path = _CHILD, **backend: object
+) -> AsyncGenerator[BandRunner, None]:
     """Open the peer with one backend, in a child process that never imports Trio.
 
     Args:
         python: what `find_band_python` found.
+        child: the program that it runs; another asyncio client may be driven by the same words.
         backend: what `band_child` takes with `open`: `backend="codex"`, `command`, `cwd` and
             `env`, or `backend="a2a"`, `url` and `streaming`.
 
@@ -222,7 +232,7 @@ async def open_band(python: str, **backend: object) -> AsyncGenerator[BandRunner
     **Cancellation:** the peer stops what it runs and ends its backend, within 12 seconds.
     """
     process = await trio.lowlevel.open_process(
-        [python, "-I", os.fspath(_CHILD)],
+        [python, "-I", os.fspath(child)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
