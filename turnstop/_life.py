@@ -27,6 +27,12 @@ logger = logging.getLogger("turnstop")
 PASSES = 10
 
 
+class _TurnId(str):
+    """A turn's id in an object of the turn's own: another room may have a turn of the same name."""
+
+    __slots__ = ()
+
+
 @attrs.define(eq=False)
 class Life(Account):
     """One remote turn from start to settlement.
@@ -52,7 +58,7 @@ class Life(Account):
     def begin(self) -> None:
         """The block is entered: start the remote turn."""
         self._context = copy_context()
-        self._context.run(current_turn.set, self.turn_id)
+        self._context.run(current_turn.set, _TurnId(self.turn_id))
         self._spawn(self._live, "turnstop life")
 
     def stop(self, request: StopRequest) -> None:

@@ -212,6 +212,7 @@ async def open_rooms(
 
     Raises:
         TypeError: the backend has no `start`, or an observer cannot be called.
+        RuntimeError: the backend would close before these rooms, and can tell.
 
     **Cancellation:** stops every turn in the step in which it arrives; the exit then waits for
     the settlements, within their budget.
@@ -220,6 +221,8 @@ async def open_rooms(
         raise TypeError(
             f"open_rooms takes a backend, as an adapter's open_* yields it: got {backend!r}"
         )
+    if (check_nesting := getattr(backend, "check_nesting", None)) is not None:
+        check_nesting()
     watch = Watch(observers_of(observers))
     async with open_private_nursery() as nursery:
         house = House(backend, budget or StopBudget(), sweep, Workers(nursery.start_soon), watch)

@@ -31,6 +31,7 @@ __all__ = [
     "SupportsForget",
     "SupportsKill",
     "SupportsLeftovers",
+    "SupportsNesting",
     "current_turn",
 ]
 
@@ -39,7 +40,9 @@ Content_contra = TypeVar("Content_contra", contravariant=True)
 
 current_turn: ContextVar[str] = ContextVar("turnstop.current_turn")
 """The id of the turn that this code runs for. The kernel sets it around `start`, `follow`,
-`cancel`, `kill`, `leftovers` and `sweep`; no other ambient state may be relied on."""
+`cancel`, `kill`, `leftovers` and `sweep`; no other ambient state may be relied on. Turns of two
+rooms may have equal ids. The objects are never the same: whoever keeps something by turn in one
+place for all rooms tells them apart with `is`."""
 
 Leftover: TypeAlias = object
 """Something that a turn started and left. Opaque to the kernel; its `str` names it to people."""
@@ -138,7 +141,11 @@ class SupportsLeftovers(Protocol):
 
 
 class Backend(Protocol[Content_contra]):
-    """Where turns are worked on. An optional `forget` is found by name (`SupportsForget`)."""
+    """Where turns are worked on.
+
+    Optional members, found by name: `forget` (`SupportsForget`) and `check_nesting`
+    (`SupportsNesting`).
+    """
 
     async def start(self, request: Request[Content_contra], /) -> RemoteTurn:
         """Begin the turn, and return as soon as the backend can be told to cancel it.
@@ -158,3 +165,15 @@ class SupportsForget(Protocol):
 
     async def forget(self, session: object, /) -> None:
         """The room is retired: let go of its session."""
+
+
+class SupportsNesting(Protocol):
+    """A backend that must outlive the rooms which are opened on it, and can tell."""
+
+    def check_nesting(self) -> None:
+        """Called by `open_rooms`, in its task, before anything else.
+
+        Raises:
+            RuntimeError: the backend would close before what this task opens now. The text says
+                what to move.
+        """

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import Context
 from typing import Generic, Protocol, TypeVar, final
 
 import attrs
@@ -129,7 +130,8 @@ class Restarting(Generic[T]):
     def _begin(self) -> _Life[T]:
         # Nothing was lost yet: this is the first start, which is no restart.
         life = _Life[T](0.0 if self._last is None else self._admit())
-        self._service.start_soon(self._live, life)
+        # It is nobody's: not even the turn's that happens to be the first to need it.
+        Context().run(self._service.start_soon, self._live, life)
         self._life = life
         return life
 

@@ -1,0 +1,309 @@
+"""`open_aio`: the owner of a loop, and the way to it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from contextvars import Context, copy_context
+from functools import partial
+from typing import Any, Generic, TypeVar, TypeVarTuple, final
+
+import trio
+
+from ..._service import open_service
+from ..._unwrap import open_private_nursery, reraise
+from ...abc import current_turn
+from ..backlog import Backlog
+from ..distribution import check_distribution
+from ._call import Call
+from ._filing import NOBODY, Task
+from ._host import Doorway, Host
+from ._joining import end_tasks
+from ._nesting import encloses
+from ._records import AioStatistics, Bridged, describe, name_of
+
+__all__ = ["Aio", "open_aio"]
+
+logger = logging.getLogger("turnstop.aio")
+
+Args = TypeVarTuple("Args")
+Result = TypeVar("Result")
+Item = TypeVar("Item")
+
+
+@final
+class Aio:
+    """Calls asyncio code from Trio tasks. Made by `open_aio`."""
+
+    def __init__(self, host: Host, doorway: Doorway, nursery: trio.Nursery, grace: float) -> None:
+        self._host = host
+        self._doorway = doorway
+        self._nursery = nursery
+        self._grace = grace
+        self._calls: dict[Call[Any], None] = {}
+        self._abandoned: dict[Call[Any], None] = {}
+        self._closed = False
+
+    async def call(self, fn: Callable[[*Args], Awaitable[Result]], *args: *Args) -> Result:
+        """Run an asyncio-flavoured async function, and return what it returns.
+
+        Its task, and every task that comes of it, is filed under the current turn. On Python 3.12
+        and newer it takes its first step at once.
+
+        Raises:
+            BackendMisbehaved: the function was cancelled, and not from here.
+            RuntimeError: the loop is closed.
+            BaseException: whatever the function raises, as the same object.
+
+        **Cancellation:** before the call has begun, it never does. After that its task is
+        cancelled once, and has the grace that `open_aio` was given. What it returns within that
+        is returned, though the call was cancelled: this is the only place where a value answers a
+        cancellation, since it may be the only handle on something remote. Trio delivers the
+        cancellation again at the next checkpoint. A task that has not ended by then is abandoned:
+        it is logged and counted, stays in `owned` of its turn, and ends with the loop at the
+        latest.
+        """
+        return await self._call(current_turn.get(NOBODY), copy_context(), fn, args)
+
+    async def call_unowned(self, fn: Callable[[*Args], Awaitable[Result]], *args: *Args) -> Result:
+        """Like `call`, for what belongs to no turn: a connection, a session, a reader.
+
+        **Cancellation:** as with `call`.
+        """
+        context = copy_context()
+        context.run(current_turn.set, NOBODY)
+        return await self._call(NOBODY, context, fn, args)
+
+    async def _call(
+        self, turn_id: str, context: Context, fn: Callable[..., Awaitable[Result]], args: Any
+    ) -> Result:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._check_open()
+        call = Call(self._host, fn, args, turn_id)
+        self._calls[call] = None
+        try:
+            self._host.run(call.start, context)
+            return await call.wait(self._grace)
+        finally:
+            del self._calls[call]
+            if call.abandoned:
+                self._keep(call)
+
+    def _keep(self, call: Call[Any]) -> None:
+        self._abandoned[call] = None
+        call.when_over(partial(self._let_go, call))
+
+    def _let_go(self, call: Call[Any]) -> None:
+        self._abandoned.pop(call, None)
+        if (error := call.last_words()) is not None:
+            self._doorway.fatal(error)
+
+    @asynccontextmanager
+    async def iterate(
+        self, fn: Callable[[*Args], AsyncIterable[Item]], *args: *Args
+    ) -> AsyncGenerator[AsyncIterator[Item], None]:
+        """Read an asyncio-flavoured async iterable, such as the generator that `fn` returns.
+
+        A task on the loop reads it ahead and closes it at the end, filed like a `call`. What it
+        raises is raised by the `async for`, behind everything that came before.
+
+        **Cancellation:** the reading task is ended as a `call` is. What was not read is lost.
+        """
+        unread: Backlog[tuple[Item] | Exception | None] = Backlog()
+        async with open_private_nursery() as nursery:
+            nursery.start_soon(self._pump, fn, args, unread)
+            yield _Reader(unread)
+            nursery.cancel_scope.cancel()
+
+    async def _pump(
+        self,
+        fn: Callable[..., AsyncIterable[Item]],
+        args: Any,
+        unread: Backlog[tuple[Item] | Exception | None],
+    ) -> None:
+        async def pump() -> None:
+            source = fn(*args)
+            try:
+                async for item in source:
+                    self.post(unread.post, (item,))
+            finally:
+                if (close := getattr(source, "aclose", None)) is not None:
+                    await close()
+
+        pump.__qualname__ = name_of(fn)
+        try:
+            await self.call(pump)
+        except Exception as error:
+            unread.post(error)
+        else:
+            unread.post(None)
+
+    def post(self, fn: Callable[[*Args], object], *args: *Args) -> None:
+        """Have a plain function run in Trio's thread: how a library's callbacks tell Trio.
+
+        Never waits, from any thread. Where the loop is in Trio's thread, it runs at once.
+        """
+        self._doorway.tell(fn, *args)
+
+    def owned(self) -> tuple[Bridged, ...]:
+        """The tasks that the current turn has left on the loop, the oldest first.
+
+        Not those of its calls that somebody waits for.
+        """
+        turn_id = current_turn.get(NOBODY)
+        return tuple(self._describe(task, turn_id) for task in self._left_by(turn_id))
+
+    def _describe(self, task: Task, turn_id: str) -> Bridged:
+        names = {call.task: call.name for call in self._abandoned}
+        return describe(task, turn_id, names.get(task))
+
+    def _left_by(self, turn_id: str) -> list[Task]:
+        waited_for = {call.task for call in self._calls}
+        return [task for task in self._host.filing.alive(turn_id) if task not in waited_for]
+
+    async def end_owned(self) -> None:
+        """End what the current turn has left on the loop: each is cancelled once, and joined.
+
+        The oldest goes first, and alone: what it has to finish, it finishes while those that it
+        has started still work for it. New ones are ended too. For a remote turn's `cancel`.
+
+        **Cancellation:** it waits no longer. Those which were not reached stay.
+        """
+        turn_id = current_turn.get(NOBODY)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while tasks := self._left_by(turn_id):
+            await end_tasks(self._host, tasks[:1])
+        await trio.lowlevel.cancel_shielded_checkpoint()
+
+    async def sweep(self, tasks: tuple[Bridged, ...]) -> tuple[Bridged, ...]:
+        """Cancel these tasks, all at once, and return those that are alive after the grace.
+
+        For a remote turn's `sweep`, of what its `leftovers` found by `owned`.
+
+        **Cancellation:** they are cancelled all the same.
+        """
+        with trio.move_on_after(self._grace):
+            await end_tasks(self._host, [task._task for task in tasks])
+        return tuple(task for task in tasks if task.alive)
+
+    def check_nesting(self) -> None:
+        """Raise RuntimeError where the loop would close before what this task opens now.
+
+        For a backend's `check_nesting`.
+        """
+        if not encloses(self._nursery, trio.lowlevel.current_task()):
+            raise RuntimeError(
+                "the backend's asyncio loop would close before these rooms: its `async with "
+                "open_...()` stands inside the nursery in which this task runs. Move it out, "
+                "around that nursery, or open both in one task, the backend first"
+            )
+
+    def statistics(self) -> AioStatistics:
+        """A snapshot of the bridge."""
+        filing = self._host.filing
+        return AioStatistics(
+            tasks=len(filing.all_alive()),
+            calls=len(self._calls),
+            turns=filing.count_turns(),
+            abandoned=len(self._abandoned),
+            errors=self._doorway.errors,
+        )
+
+    def _check_open(self) -> None:
+        if self._closed or not self._host.running:
+            raise RuntimeError(
+                "the asyncio loop is closed: keep `async with open_aio()`, or the backend that "
+                "opened it, around everything that calls it"
+            )
+
+    async def _close(self, within: float) -> None:
+        # Everything that was opened inside has left: what is still here is nobody's any more.
+        self._closed = True
+        with trio.move_on_after(within, shield=True):
+            while self._host.running and (left := self._host.filing.all_alive()):
+                await end_tasks(self._host, [task for _, task in left])
+        for turn_id, task in self._host.filing.all_alive():
+            logger.warning(
+                "%s of %s does not end: left behind, with its loop closed",
+                self._describe(task, turn_id),
+                f"turn {turn_id!r}" if turn_id else "no turn",
+            )
+
+
+@final
+class _Reader(Generic[Item]):
+    # No generator: one that is not read to its end would be left to the garbage collector.
+    def __init__(self, unread: Backlog[tuple[Item] | Exception | None]) -> None:
+        self._unread = unread
+        self._over = False
+
+    def __aiter__(self) -> _Reader[Item]:
+        return self
+
+    async def __anext__(self) -> Item:
+        if self._over:
+            await trio.lowlevel.checkpoint()
+            raise StopAsyncIteration
+        found = await self._unread.receive()
+        if isinstance(found, tuple):
+            return found[0]
+        self._over = True
+        raise StopAsyncIteration if found is None else found
+
+
+def _host_of(thread: bool) -> Callable[[Doorway], Any]:
+    if thread:
+        from ._threaded import ThreadedLoop
+
+        return ThreadedLoop
+    if sys.version_info >= (3, 14):
+        raise ImportError(
+            "trio-asyncio does not run on Python 3.14: take open_aio(thread=True), or Python 3.13"
+        )
+    check_distribution("trio-asyncio", "0.16", extra="aio", needed_by="open_aio")
+    from ._hosted import HostedLoop
+
+    return HostedLoop
+
+
+@asynccontextmanager
+async def open_aio(
+    *, thread: bool = False, grace: float = 0.1, close_within: float = 1.0
+) -> AsyncGenerator[Aio, None]:
+    """Open an asyncio loop for Trio tasks to call.
+
+    Args:
+        thread: run it in a thread of its own, by asyncio itself. Each call costs more, each step
+            of asyncio code much less, and code that blocks the loop does not block Trio. The only
+            way on Python 3.14.
+        grace: seconds that a cancelled asyncio task has to end, before nobody waits for it.
+        close_within: seconds that the exit waits for tasks to end.
+
+    Raises:
+        ImportError: trio-asyncio is missing, too old, or does not run on this Python.
+
+    **Cancellation:** reaches the loop when the body has left. The exit is bounded: a task that
+    does not end is logged and left behind, and so is a thread that blocks.
+    """
+    make_host = _host_of(thread)
+    async with open_private_nursery() as nursery:
+
+        async def die(error: BaseException) -> None:
+            reraise(error)
+
+        doorway = Doorway(lambda error: nursery.start_soon(die, error))
+        host = make_host(doorway)
+        async with open_service() as service:
+            service.start_soon(host.serve, name="turnstop asyncio loop")
+            await host.ready.wait()
+            aio = Aio(host, doorway, nursery, grace)
+            try:
+                yield aio
+            finally:
+                await aio._close(close_within)
+                host.close()
+                with trio.move_on_after(close_within, shield=True):
+                    await host.over.wait()
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,140 @@
+"""One asyncio call that a Trio task waits for, and may give up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextvars import Context
+from typing import Any, Generic, TypeVar, final
+
+import attrs
+import trio
+
+from ..._errors import BackendMisbehaved
+from ._host import Host
+from ._records import name_of
+
+__all__ = ["Call"]
+
+logger = logging.getLogger("turnstop.aio")
+
+Result = TypeVar("Result")
+
+
+@final
+@attrs.define(eq=False)
+class Call(Generic[Result]):
+    """An asyncio task, and the event that its end sets.
+
+    Attributes:
+        turn_id: whose it is.
+        abandoned: nobody waits for it any more, though it has not ended.
+    """
+
+    _host: Host
+    _fn: Callable[..., Awaitable[Result]]
+    _args: tuple[Any, ...]
+    turn_id: str
+    abandoned: bool = False
+    _task: asyncio.Task[Result] | None = None
+    _fatal: BaseException | None = None
+    _over: trio.Event = attrs.field(factory=trio.Event)
+    _when_over: Callable[[], None] | None = None
+
+    @property
+    def task(self) -> asyncio.Task[Result] | None:
+        """The task, as soon as the loop has made it."""
+        return self._task
+
+    @property
+    def over(self) -> bool:
+        """Whether its task has ended."""
+        return self._over.is_set()
+
+    @property
+    def name(self) -> str:
+        """What it calls."""
+        return name_of(self._fn)
+
+    def start(self, context: Context) -> None:
+        """Make the task. On the loop's side."""
+        self._task = task = self._host.spawn(self._run(), context)
+        if task.done():
+            self._note(task)
+        else:
+            task.add_done_callback(self._note)
+
+    async def wait(self, grace: float) -> Result:
+        """Return what the task returns, or raise what it raises.
+
+        Raises:
+            BackendMisbehaved: it was cancelled, and not from here.
+
+        **Cancellation:** the task is cancelled, once. What it returns or raises within `grace`
+        seconds wins; one that has not ended by then is abandoned.
+        """
+        try:
+            await self._over.wait()
+        except trio.Cancelled:
+            self._host.run(self._cancel)
+            with trio.move_on_after(grace, shield=True):
+                await self._over.wait()
+            if not self.over:
+                self._abandon(grace)
+                raise
+            if self._task is None or self._task.cancelled():
+                raise
+        return self._take()
+
+    def when_over(self, fn: Callable[[], None]) -> None:
+        """Have a function called once its task has ended."""
+        self._when_over = fn
+        if self.over:
+            fn()
+
+    def last_words(self) -> BaseException | None:
+        """Of an abandoned call that has ended: what must end the program, if anything."""
+        if self._fatal is None and self._task is not None and not self._task.cancelled():
+            # Asked for, an error is not reported as one that nobody retrieved.
+            self._task.exception()
+        return self._fatal
+
+    async def _run(self) -> Any:
+        try:
+            return await self._fn(*self._args)
+        except (KeyboardInterrupt, SystemExit) as error:
+            # Out of a task these would kill the loop, and everybody's calls with it.
+            self._fatal = error
+
+    def _take(self) -> Result:
+        if self._fatal is not None:
+            raise self._fatal
+        assert self._task is not None
+        if self._task.cancelled():
+            raise BackendMisbehaved(
+                f"{self.name} was cancelled inside the asyncio library, and nobody here asked for "
+                "it: look at what the library does when its connection ends"
+            )
+        return self._task.result()
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _note(self, _: object) -> None:
+        self._host.tell(self._finish)
+
+    def _finish(self) -> None:
+        self._over.set()
+        if self._when_over is not None:
+            self._when_over()
+
+    def _abandon(self, grace: float) -> None:
+        self.abandoned = True
+        logger.warning(
+            "%s of %s has not ended %g s after it was cancelled: abandoned",
+            self.name,
+            f"turn {self.turn_id!r}" if self.turn_id else "no turn",
+            grace,
+        )

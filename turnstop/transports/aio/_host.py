@@ -1,0 +1,81 @@
+"""A loop, whoever runs it: how code gets onto its side, and back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import Context
+from typing import Any, Final, Protocol
+
+import attrs
+import trio
+
+from ._filing import Filing, Task
+
+__all__ = ["EAGER", "Doorway", "Host"]
+
+logger = logging.getLogger("turnstop.aio")
+
+EAGER: Final = sys.version_info >= (3, 12)
+"""Whether a task may take its first step at once."""
+
+
+class Host(Protocol):
+    """What a loop is to the rest of the bridge."""
+
+    @property
+    def filing(self) -> Filing:
+        """Its tasks."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it still runs callbacks."""
+
+    def spawn(self, coro: Coroutine[Any, Any, Any], context: Context) -> Task:
+        """Start a task in this context. On the loop's side."""
+
+    def run(self, fn: Callable[..., object], *args: Any) -> None:
+        """Have a function run on the loop's side, soon, in the order of asking."""
+
+    def tell(self, fn: Callable[..., object], *args: Any) -> None:
+        """Have a function run in Trio's thread, soon; from any side and thread."""
+
+
+@attrs.define(eq=False)
+class Doorway:
+    """The way into Trio's thread, and a loop's unclaimed errors.
+
+    Attributes:
+        fatal: told what must end the program, in Trio's thread.
+        errors: how many errors had nobody to go to.
+    """
+
+    fatal: Callable[[BaseException], None]
+    errors: int = 0
+    _token: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
+    _thread: int = attrs.field(factory=threading.get_ident)
+
+    def tell(self, fn: Callable[..., object], *args: Any) -> None:
+        """Run a function in Trio's thread: now where this is it, and never once Trio is over."""
+        if threading.get_ident() == self._thread:
+            fn(*args)
+            return
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(fn, *args)
+
+    def report(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log an error that nobody awaits. A loop's exception handler.
+
+        Left to trio_asyncio, it would cancel everybody who uses the loop.
+        """
+        self.errors += 1
+        error = context.get("exception")
+        logger.error(
+            "unhandled in asyncio code, and nobody awaits it: %s",
+            context.get("message") or error,
+            exc_info=error,
+        )

@@ -1,0 +1,131 @@
+"""A loop on Trio itself, in Trio's thread: trio-asyncio's."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import weakref
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import Any, final
+
+import attrs
+import sniffio
+import trio
+
+from ..._unwrap import reraise
+from ._early import import_trio_asyncio
+from ._filing import Filing, Task
+from ._host import EAGER, Doorway
+
+__all__ = ["HostedLoop"]
+
+trio_asyncio = import_trio_asyncio()
+
+# Fewer are not worth the looking.
+_MANY_TIMERS = 64
+
+
+@final
+@attrs.define(eq=False)
+class HostedLoop:
+    """A loop that `serve` runs. See `Host`.
+
+    Attributes:
+        ready: it may be used.
+        over: it is closed.
+    """
+
+    _doorway: Doorway
+    filing: Filing = attrs.field(factory=Filing)
+    ready: trio.Event = attrs.field(factory=trio.Event)
+    over: trio.Event = attrs.field(factory=trio.Event)
+    _loop: Any = None
+    _stop: trio.Event = attrs.field(factory=trio.Event)
+    _cancelled_timers: int = 0
+
+    @property
+    def running(self) -> bool:
+        return self._loop is not None and bool(self._loop.is_running())
+
+    def spawn(self, coro: Coroutine[Any, Any, Any], context: Context) -> Task:
+        if not EAGER:
+            return self._loop.create_task(coro, context=context)  # type: ignore[no-any-return]
+        # This is a Trio task. The first step must find itself on the loop, wherever it asks.
+        token = trio_asyncio.current_loop.set(self._loop)
+        library, sniffio.thread_local.name = sniffio.thread_local.name, "asyncio"
+        try:
+            return self.filing.make(self._loop, coro, context=context, eager_start=True)
+        finally:
+            sniffio.thread_local.name = library
+            trio_asyncio.current_loop.reset(token)
+
+    def run(self, fn: Callable[..., object], *args: Any) -> None:
+        fn(*args)
+
+    def tell(self, fn: Callable[..., object], *args: Any) -> None:
+        self._doorway.tell(fn, *args)
+
+    async def serve(self) -> None:
+        """Run the loop until `close`.
+
+        Raises:
+            KeyboardInterrupt, SystemExit: a task of a library raised it.
+        """
+        try:
+            async with trio_asyncio.open_loop() as loop:
+                self._set_up(loop)
+                self.ready.set()
+                try:
+                    await self._stop.wait()
+                finally:
+                    self._forsake()
+        except BaseExceptionGroup as group:
+            reraise(_only_member(group))
+        finally:
+            self.over.set()
+
+    def close(self) -> None:
+        """Have the loop closed. Its tasks have ended by now; those which have not are let go."""
+        self._stop.set()
+
+    def _set_up(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        loop.set_task_factory(self.filing.make)  # type: ignore[arg-type]
+        loop.set_exception_handler(self._doorway.report)
+        loop.set_default_executor(_Executor())
+        self._loop._timer_handle_cancelled = self._note_cancelled_timer
+
+    def _note_cancelled_timer(self, _: object) -> None:
+        # trio-asyncio keeps a cancelled timer until it is due, with all that its context holds.
+        self._cancelled_timers += 1
+        timers = self._loop._timers
+        if self._cancelled_timers > max(_MANY_TIMERS, len(timers) // 2):
+            self._cancelled_timers = 0
+            timers[:] = [timer for timer in timers if not timer.cancelled()]
+            heapq.heapify(timers)
+
+    def _forsake(self) -> None:
+        """Have nothing that refuses to end waited for: the loop's own exit would, for ever."""
+        for task in asyncio.all_tasks(self._loop):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            asyncio._unregister_task(task)
+            if EAGER:
+                asyncio.tasks._unregister_eager_task(task)  # type: ignore[attr-defined]
+        self._loop._asyncgens = weakref.WeakSet()
+
+
+def _only_member(error: BaseException) -> BaseException:
+    """What is inside the groups of the loop's own nurseries, where that is one."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+class _Executor(trio_asyncio.TrioExecutor):  # type: ignore[misc, name-defined]
+    """Threads whose work is given up with whoever waits for it: a loop's exit must not wait."""
+
+    async def submit(self, func: Callable[..., Any], *args: Any) -> Any:
+        return await trio.to_thread.run_sync(
+            func, *args, limiter=self._limiter, abandon_on_cancel=True
+        )

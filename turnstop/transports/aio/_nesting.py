@@ -1,0 +1,22 @@
+"""Whether a nursery goes around whoever asks."""
+
+from __future__ import annotations
+
+import trio
+
+__all__ = ["encloses"]
+
+
+def encloses(nursery: trio.Nursery, task: trio.lowlevel.Task) -> bool:
+    """Whether everything that this task opens from here on is over before the nursery is."""
+    if nursery in task.child_nurseries:
+        return True
+    while (above := task.parent_nursery) is not None:
+        if above is nursery:
+            return True
+        task = above.parent_task
+        # A nursery goes around those which the same task has opened after it.
+        opened = list(task.child_nurseries)
+        if nursery in opened and above in opened:
+            return opened.index(nursery) < opened.index(above)
+    return False

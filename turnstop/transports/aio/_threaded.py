@@ -1,0 +1,73 @@
+"""A loop in a thread of its own: asyncio's, untouched."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import Any, final
+
+import attrs
+import outcome
+import trio
+
+from ._filing import Filing, Task
+from ._host import EAGER, Doorway
+
+__all__ = ["ThreadedLoop"]
+
+
+@final
+@attrs.define(eq=False)
+class ThreadedLoop:
+    """A loop that `serve` has run elsewhere. See `Host`, and `HostedLoop` for the attributes."""
+
+    _doorway: Doorway
+    filing: Filing = attrs.field(factory=Filing)
+    ready: trio.Event = attrs.field(factory=trio.Event)
+    over: trio.Event = attrs.field(factory=trio.Event)
+    _loop: asyncio.AbstractEventLoop = attrs.field(factory=asyncio.SelectorEventLoop)
+
+    @property
+    def running(self) -> bool:
+        return self._loop.is_running()
+
+    def spawn(self, coro: Coroutine[Any, Any, Any], context: Context) -> Task:
+        options = {"eager_start": True} if EAGER else {}
+        return self.filing.make(self._loop, coro, context=context, **options)
+
+    def run(self, fn: Callable[..., object], *args: Any) -> None:
+        self._loop.call_soon_threadsafe(fn, *args)
+
+    def tell(self, fn: Callable[..., object], *args: Any) -> None:
+        self._doorway.tell(fn, *args)
+
+    async def serve(self) -> None:
+        """Start the thread, and wait for its end.
+
+        **Cancellation:** the thread is left to itself. It keeps no program from ending.
+        """
+        trio.lowlevel.start_thread_soon(self._main, self._bury, name="turnstop asyncio")
+        await self.over.wait()
+
+    def close(self) -> None:
+        """Have the loop closed, when whatever blocks it has let go of it."""
+        if not self.over.is_set():
+            self.run(self._loop.stop)
+
+    def _main(self) -> None:
+        loop = self._loop
+        loop.set_task_factory(self.filing.make)  # type: ignore[arg-type]
+        loop.set_exception_handler(self._doorway.report)
+        loop.call_soon(self.tell, self.ready.set)
+        try:
+            loop.run_forever()
+        finally:
+            for task in asyncio.all_tasks(loop):
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+            loop.close()
+
+    def _bury(self, result: outcome.Outcome[None]) -> None:
+        if isinstance(result, outcome.Error):
+            self.tell(self._doorway.fatal, result.error)
+        self.tell(self.over.set)
