@@ -200,6 +200,49 @@ async def test_a_cancel_runs_in_the_turns_context_and_not_in_the_askers() -> Non
 # Turns.
 
 
+async def test_turns_of_two_rooms_with_one_id_are_told_apart_by_identity() -> None:
+    seen: list[str] = []
+
+    def note() -> None:
+        seen.append(current_turn.get())
+
+    backend = Recorder(follow=Act(notify=note), cancel=ending(notify=note))
+    async with open_rooms(backend) as rooms:
+        for room in "ab":
+            async with rooms.turn(room, "", turn_id="1"):
+                await wait_all_tasks_blocked()
+    followed_a, cancelled_a, followed_b, cancelled_b = seen
+    assert {*seen} == {"1"}
+    assert followed_a is cancelled_a
+    assert followed_b is cancelled_b
+    assert followed_a is not followed_b
+
+
+async def test_a_backend_that_would_close_before_the_rooms_is_refused_before_anything() -> None:
+    class Inside(Recorder):
+        def check_nesting(self) -> None:
+            raise RuntimeError("move it out")
+
+    before = trio.lowlevel.current_task().child_nurseries
+    with pytest.raises(RuntimeError, match="move it out"):
+        async with open_rooms(Inside()):
+            raise AssertionError("never entered")
+    assert trio.lowlevel.current_task().child_nurseries == before
+
+
+async def test_a_backend_is_asked_for_its_nesting_in_the_task_that_opens_the_rooms() -> None:
+    task = trio.lowlevel.current_task()
+    asked: list[object] = []
+
+    class Asked(Recorder):
+        def check_nesting(self) -> None:
+            asked.extend((trio.lowlevel.current_task(), task.child_nurseries))
+
+    before = task.child_nurseries
+    async with open_rooms(Asked()):
+        assert asked == [task, before]
+
+
 async def test_turn_ids_are_made_up_and_unique() -> None:
     async with open_rooms(Recorder()) as rooms, open_rooms(Recorder()) as others:
         ids = {rooms.turn("a", "x").turn_id for _ in range(50)}

@@ -39,7 +39,10 @@ class Host(Protocol):
         """Start a task in this context. On the loop's side."""
 
     def run(self, fn: Callable[..., object], *args: Any) -> None:
-        """Have a function run on the loop's side, soon, in the order of asking."""
+        """Have a function run on the loop's side, soon, in the order of asking.
+
+        Never, where the loop has ended.
+        """
 
     def tell(self, fn: Callable[..., object], *args: Any) -> None:
         """Have a function run in Trio's thread, soon; from any side and thread."""

@@ -61,7 +61,8 @@ class HostedLoop:
             trio_asyncio.current_loop.reset(token)
 
     def run(self, fn: Callable[..., object], *args: Any) -> None:
-        fn(*args)
+        if self.running:
+            fn(*args)
 
     def tell(self, fn: Callable[..., object], *args: Any) -> None:
         self._doorway.tell(fn, *args)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from contextvars import Context
 from typing import Any, final
 
@@ -37,7 +38,9 @@ class ThreadedLoop:
         return self.filing.make(self._loop, coro, context=context, **options)
 
     def run(self, fn: Callable[..., object], *args: Any) -> None:
-        self._loop.call_soon_threadsafe(fn, *args)
+        # It may have ended of itself, and that is on its way here.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(fn, *args)
 
     def tell(self, fn: Callable[..., object], *args: Any) -> None:
         self._doorway.tell(fn, *args)
@@ -52,8 +55,7 @@ class ThreadedLoop:
 
     def close(self) -> None:
         """Have the loop closed, when whatever blocks it has let go of it."""
-        if not self.over.is_set():
-            self.run(self._loop.stop)
+        self.run(self._loop.stop)
 
     def _main(self) -> None:
         loop = self._loop
