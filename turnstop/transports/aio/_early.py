@@ -50,7 +50,8 @@ def import_trio_asyncio() -> Any:
         if originals[name] is not getattr(asyncio, name)
     }
     for module in [*sys.modules.values()]:
-        if not getattr(module, "__name__", "").startswith(("asyncio", "_asyncio", "trio_asyncio")):
+        package = str(getattr(module, "__name__", "")).partition(".")[0]
+        if package not in ("asyncio", "_asyncio", "trio_asyncio"):
             _repair(module, patched)
     return trio_asyncio
 
