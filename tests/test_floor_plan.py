@@ -64,6 +64,7 @@ ONLY_IN = {
     "asyncio": {
         "lab.a2a_server",
         "lab._steering",
+        "lab._parlant_engine",
         "transports.aio",
         "cli.band_child",
         "cli.bench.copilot_child",
