@@ -8,18 +8,18 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaita
 from contextlib import asynccontextmanager
 from contextvars import Context, copy_context
 from functools import partial
-from typing import Any, Generic, TypeVar, TypeVarTuple, final
+from typing import Any, TypeVar, TypeVarTuple, final
 
 import trio
 
 from ..._service import open_service
 from ..._unwrap import open_private_nursery, reraise
 from ...abc import current_turn
-from ..backlog import Backlog
 from ..distribution import check_distribution
 from ._call import Call
 from ._filing import NOBODY, Task
 from ._host import Doorway, Host
+from ._iterating import Iteration
 from ._joining import end_tasks
 from ._nesting import encloses
 from ._records import AioStatistics, Bridged, describe, name_of
@@ -106,39 +106,28 @@ class Aio:
     ) -> AsyncGenerator[AsyncIterator[Item], None]:
         """Read an asyncio-flavoured async iterable, such as the generator that `fn` returns.
 
-        A task on the loop reads it ahead and closes it at the end, filed like a `call`. What it
-        raises is raised by the `async for`, behind everything that came before.
+        A task on the loop reads it, some way ahead, and closes it at the end; it is filed like a
+        `call`. What it raises is raised by the `async for`, behind everything that came before.
 
         **Cancellation:** the reading task is ended as a `call` is. What was not read is lost.
         """
-        unread: Backlog[tuple[Item] | Exception | None] = Backlog()
+        iteration = Iteration(self._host, fn, args)
         async with open_private_nursery() as nursery:
-            nursery.start_soon(self._pump, fn, args, unread)
-            yield _Reader(unread)
+            nursery.start_soon(self._pump, iteration, name_of(fn))
+            yield iteration
             nursery.cancel_scope.cancel()
 
-    async def _pump(
-        self,
-        fn: Callable[..., AsyncIterable[Item]],
-        args: Any,
-        unread: Backlog[tuple[Item] | Exception | None],
-    ) -> None:
+    async def _pump(self, iteration: Iteration[Any], name: str) -> None:
         async def pump() -> None:
-            source = fn(*args)
-            try:
-                async for item in source:
-                    self.post(unread.post, (item,))
-            finally:
-                if (close := getattr(source, "aclose", None)) is not None:
-                    await close()
+            await iteration.pump()
 
-        pump.__qualname__ = name_of(fn)
+        pump.__qualname__ = name
         try:
             await self.call(pump)
         except Exception as error:
-            unread.post(error)
+            iteration.end(error)
         else:
-            unread.post(None)
+            iteration.end(None)
 
     def post(self, fn: Callable[[*Args], object], *args: *Args) -> None:
         """Have a plain function run in Trio's thread: how a library's callbacks tell Trio.
@@ -230,27 +219,6 @@ class Aio:
                 self._describe(task, turn_id),
                 f"turn {turn_id!r}" if turn_id else "no turn",
             )
-
-
-@final
-class _Reader(Generic[Item]):
-    # No generator: one that is not read to its end would be left to the garbage collector.
-    def __init__(self, unread: Backlog[tuple[Item] | Exception | None]) -> None:
-        self._unread = unread
-        self._over = False
-
-    def __aiter__(self) -> _Reader[Item]:
-        return self
-
-    async def __anext__(self) -> Item:
-        if self._over:
-            await trio.lowlevel.checkpoint()
-            raise StopAsyncIteration
-        found = await self._unread.receive()
-        if isinstance(found, tuple):
-            return found[0]
-        self._over = True
-        raise StopAsyncIteration if found is None else found
 
 
 def _host_of(thread: bool) -> Callable[[Doorway], Any]:
