@@ -152,6 +152,15 @@ class Aio:
         waited_for = {call.task for call in self._calls}
         return [task for task in self._host.filing.alive(turn_id) if task not in waited_for]
 
+    def find(self, matches: Callable[[Any], bool]) -> tuple[Bridged, ...]:
+        """Tasks of no turn whose coroutine object `matches` knows; the oldest first.
+
+        For work that a turn has begun by way of a server in the same process: its context is the
+        server's, and only what the coroutine holds tells whose it is.
+        """
+        unowned = self._host.filing.alive(NOBODY)
+        return tuple(describe(task, NOBODY) for task in unowned if matches(task.get_coro()))
+
     async def end_owned(self) -> None:
         """End what the current turn has left on the loop: each is cancelled once, and joined.
 

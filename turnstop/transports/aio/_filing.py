@@ -72,6 +72,8 @@ class Filing:
 
     def alive(self, turn_id: str) -> list[Task]:
         """The tasks of this turn that have not ended, the oldest first."""
+        if not turn_id:
+            return self._nobodys.alive()
         shelf = self._shelves.get(id(turn_id))
         tasks = [] if shelf is None else shelf.alive()
         if not tasks:
