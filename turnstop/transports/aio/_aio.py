@@ -139,7 +139,7 @@ class Aio:
     def owned(self) -> tuple[Bridged, ...]:
         """The tasks that the current turn has left on the loop, the oldest first.
 
-        Not those of its calls that somebody waits for.
+        Not those of its calls that somebody waits for. None, where there is no current turn.
         """
         turn_id = current_turn.get(NOBODY)
         return tuple(self._describe(task, turn_id) for task in self._left_by(turn_id))
@@ -149,6 +149,8 @@ class Aio:
         return describe(task, turn_id, names.get(task))
 
     def _left_by(self, turn_id: str) -> list[Task]:
+        if not turn_id:
+            return []
         waited_for = {call.task for call in self._calls}
         return [task for task in self._host.filing.alive(turn_id) if task not in waited_for]
 
