@@ -1,0 +1,207 @@
+"""`open_parlant`: a server on the bridge's loop, and turns of its engine."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from typing import Any, Final, Literal, final
+
+import attrs
+import trio
+
+from ..._errors import BackendError, BackendLost, BackendRefused
+from ...abc import Backend, RemoteTurn, Request
+from ...transports.aio import Aio, open_aio
+from ...transports.reading import Reader, Reading, open_reading
+from ._engine import Engine, OpenSession, Prepare, serve
+from ._library import Library, check_version, import_library
+from ._tools import LiveTurns
+from ._turn import ParlantTurn
+
+__all__ = ["open_parlant"]
+
+# A server that is told to end answers its last requests first, and closes its stores.
+_CLOSING: Final = 3.0
+
+
+@final
+@attrs.define(eq=False)
+class _Parlant:
+    aio: Aio
+    reading: Reading
+    engine: Engine
+    poll_every: float
+    lost: Exception | None = None
+
+    def check_nesting(self) -> None:
+        self.aio.check_nesting()
+
+    async def start(self, request: Request[str]) -> RemoteTurn:
+        if not isinstance(request.content, str):
+            raise BackendRefused(f"Parlant is asked by a text: got {request.content!r}")
+        if self.lost is not None:
+            raise BackendLost(f"{self.lost}: open it again", gone=True)
+        session = request.session if request.previous is None else None
+        if not isinstance(session, str):
+            session = await self._begin_session(request.room)
+        turn = ParlantTurn(self.aio, self.engine, session, self.poll_every)
+        await self._post(turn, request.content)
+        self.reading.start(turn.reader, turn.read, name=f"parlant turn {request.turn_id}")
+        return turn
+
+    async def _begin_session(self, room: str) -> str:
+        try:
+            return await self.aio.call_unowned(self.engine.begin_session, room)
+        except BackendError:
+            raise
+        except Exception as error:
+            raise BackendRefused(f"Parlant opened no session: {error!r}") from error
+
+    async def _post(self, turn: ParlantTurn, text: str) -> None:
+        def ended(cancelled: bool, error: BaseException | None) -> None:
+            self.aio.post(turn.processed, cancelled, error)
+
+        try:
+            turn.reveal(await self.aio.call(self.engine.post, turn.session, text, ended))
+        except trio.Cancelled:
+            # It may be processed all the same, and nobody else will ever know of it.
+            self.reading.start(Reader(), turn.undo, name="parlant undo")
+            raise
+        except Exception as error:
+            if not self.aio.owned() and not isinstance(error, BackendError):
+                raise BackendRefused(
+                    f"Parlant took no message in session {turn.session}: {error!r}"
+                ) from error
+            await turn.undo()
+            raise
+
+
+@final
+@attrs.define(eq=False)
+class _Served:
+    """A server that comes up, serves, and ends."""
+
+    aio: Aio
+    news: Reader[Engine | Exception | None] = attrs.field(factory=Reader)
+    backend: _Parlant | None = None
+
+    async def serve(self, library: Library, prepare: Prepare, options: Any, make: Any) -> None:
+        """To the server's end, which the backend and whoever waits for it are told."""
+
+        def made(server: Any, agent_id: str, live: LiveTurns) -> None:
+            self.aio.post(self.news.post, make(server, agent_id, live=live))
+
+        try:
+            await self.aio.call_unowned(serve, library, prepare, options, made)
+            outcome: Exception = BackendLost("the Parlant server has ended")
+        except Exception as error:
+            outcome = error
+        if self.backend is not None:
+            self.backend.lost = outcome
+        self.news.post(outcome)
+
+    async def wait_ready(self, engine: Engine) -> None:
+        """Tell when the server answers."""
+        await self.aio.call_unowned(engine.server.ready.wait)
+        self.news.post(None)
+
+    async def expect(self) -> Engine | None:
+        """What comes next.
+
+        Raises:
+            Exception: the server did not come up.
+        """
+        item = await self.news.receive()
+        if isinstance(item, Exception):
+            raise item
+        return item
+
+
+@asynccontextmanager
+async def open_parlant(
+    prepare: Prepare,
+    *,
+    thread: bool = False,
+    customer_id: str | None = None,
+    moderation: Literal["none", "auto", "paranoid"] = "none",
+    open_session: OpenSession | None = None,
+    poll_every: float = 0.1,
+    library: Library | None = None,
+    **options: Any,
+) -> AsyncGenerator[Backend[str], None]:
+    """Open a Parlant server in this process as a backend: many rooms, one engine.
+
+    The server is made, prepared and served on an asyncio loop of its own, as `async with
+    parlant.sdk.Server(...) as server` would; on 127.0.0.1, unless the options say otherwise. Each
+    room has a session of its own; a session in which another message came from elsewhere ends the
+    turn as failed.
+
+    Args:
+        prepare: `async def prepare(server)`, asyncio-flavoured: makes the agent with all that
+            belongs to it, and returns the agent, or its id.
+        thread: run the loop in a thread of its own. The engine takes many small steps, which are
+            cheaper there, and what blocks it blocks no room. The only way on Python 3.14.
+        customer_id: who asks; Parlant's guest by default.
+        moderation: what is done with what the customer says, as in Parlant's API.
+        open_session: `async def open_session(server, room)`, asyncio-flavoured: opens a room's
+            session instead, with a customer, an agent and metadata of your choice, and returns it
+            or its id.
+        poll_every: seconds between two looks for a turn's events, for the engine tells of none.
+            The end of a turn is seen at once.
+        library: what stands in Parlant's place, in tests.
+        **options: of `parlant.sdk.Server`: `nlp_service`, `port`, `tool_service_port`, ...
+
+    Yields:
+        A backend that is asked by a text. Its sessions are the ids of Parlant's sessions.
+
+    Raises:
+        ImportError: the extra is missing, or Parlant is not the version that is needed, which is
+            named with the one found.
+        BackendRefused: the server gave up before it served.
+        BackendMisbehaved: `prepare` returns no agent.
+        Exception: whatever `prepare` raises.
+
+    **Cancellation:** the server is ended when the body has left, within some seconds.
+    """
+    if library is None:
+        check_version()
+    async with open_aio(thread=thread, grace=_CLOSING, close_within=_CLOSING) as aio:
+        # Not before the loop is there: what is imported earlier has to be repaired.
+        library = library or import_library()
+        make = partial(
+            Engine,
+            customer_id=customer_id or library.guest,
+            moderation=library.moderation(moderation),
+            open_session=open_session,
+            library=library,
+        )
+        async with open_reading() as reading:
+            served = _Served(aio)
+            with _signals_kept():
+                reading.start(
+                    served.news,
+                    partial(served.serve, library, prepare, options, make),
+                    name="parlant server",
+                )
+                engine = await served.expect()
+                assert engine is not None
+                reading.start(
+                    Reader(), partial(served.wait_ready, engine), name="parlant server ready"
+                )
+                await served.expect()
+            served.backend = _Parlant(aio, reading, engine, poll_every)
+            yield served.backend
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Give the signals back that a server takes for itself: a Ctrl-C is to stop the turns first."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
