@@ -26,23 +26,6 @@ def test_both_directions_go_on_and_are_kept(tmp_path: Path) -> None:
     assert lines == [{"->": {"a": 1}}, {"<-": {"got": 1}}, {"<-": "no json"}]
 
 
-def test_frames_are_kept_however_they_are_cut(tmp_path: Path) -> None:
-    """The length counts bytes, the header's name has no case, and others may stand beside it."""
-    said = '{"é": "a\\r\\n\\r\\nb"}'.encode()
-    head = b"Content-Type: json\r\ncontent-length: %d\r\n\r\n" % len(said)
-    wire, told = (head + said) * 2, b"Content-Length: 2\r\n\r\n{}"
-    cut = "import sys; sys.stdin.read(); f = sys.stdout.buffer; data = bytes.fromhex(sys.argv[1])"
-    script = f"{cut}\nfor at in range(len(data)): f.write(data[at:at+1]); f.flush()"
-    file = tmp_path / "wire"
-    command = [*TAP, "--framed", str(file), "--", sys.executable, "-c", script, wire.hex()]
-    done = subprocess.run(command, input=told, capture_output=True, timeout=60)
-    assert (done.returncode, done.stdout) == (0, wire)
-    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    told_lines = [line["->"] for line in lines if "->" in line]
-    assert [line["<-"] for line in lines if "<-" in line] == [{"é": "a\r\n\r\nb"}] * 2
-    assert told_lines == [{}]
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_it_ends_by_the_signal_that_ended_the_program(tmp_path: Path, number: int) -> None:
     assert tap(tmp_path / "wire", f"kill -{int(number)} $$").returncode == -number

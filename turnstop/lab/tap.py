@@ -1,28 +1,23 @@
-"""A tap on a program that speaks JSON on its stdin and stdout: what goes by is kept in a file.
+"""A tap on a program that speaks lines on its stdin and stdout: what goes by is kept in a file.
 
     python -m turnstop.lab.tap FILE -- codex app-server
-    python -m turnstop.lab.tap --framed FILE -- copilot --headless --stdio
 
 In place of the program's own command, it records a scene of it: every byte goes on as it is, and
 each line is written to FILE, a JSON object with its direction: `{"->": …}` what the program is
-told, `{"<-": …}` what it says. With `--framed` it is not lines that go by, but bodies behind a
-`Content-Length` header, as the Language Server Protocol's base protocol has them. The end is the
-program's own: its stdin is closed when the tap's is, signals are handed on, and the tap ends with
-the program's status, or by its signal.
+told, `{"<-": …}` what it says. The end is the program's own: its stdin is closed when the tap's is,
+signals are handed on, and the tap ends with the program's status, or by its signal.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import Protocol, TextIO
+from typing import TextIO
 
 import trio
 
@@ -32,44 +27,11 @@ from ..transports._lines import LineSplitter
 __all__ = ["main", "run_tapped"]
 
 _HANDED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_USAGE = "usage: python -m turnstop.lab.tap [--framed] FILE -- COMMAND [ARGUMENT ...]"
-_HEADER = re.compile(rb"(?i)(?:^|\r\n)content-length: *(\d+)")
-_HEADERS_END = b"\r\n\r\n"
+_USAGE = "usage: python -m turnstop.lab.tap FILE -- COMMAND [ARGUMENT ...]"
 
 
-class _Splitter(Protocol):
-    def feed(self, chunk: bytes | bytearray) -> list[bytes]: ...
-
-
-class _FrameSplitter:
-    """Cuts a stream of chunks into the bodies of frames; what has no length is one by itself."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-
-    def feed(self, chunk: bytes | bytearray) -> list[bytes]:
-        """Take a chunk; return the bodies that it completed."""
-        self._buffer += chunk
-        bodies = []
-        while (end := self._buffer.find(_HEADERS_END)) >= 0:
-            header = bytes(self._buffer[:end])
-            begin = end + len(_HEADERS_END)
-            found = _HEADER.search(header)
-            length = int(found[1]) if found else 0
-            if len(self._buffer) < begin + length:
-                break
-            bodies.append(bytes(self._buffer[begin : begin + length]) if found else header)
-            del self._buffer[: begin + length]
-        return bodies
-
-
-async def run_tapped(command: Sequence[str], file: TextIO, *, framed: bool = False) -> int:
+async def run_tapped(command: Sequence[str], file: TextIO) -> int:
     """Run a program between our own stdin and stdout; return its status, negative for a signal.
-
-    Args:
-        command: the program and its arguments.
-        file: what goes by is written there.
-        framed: it speaks bodies behind a `Content-Length` header, and not lines.
 
     **Cancellation:** closes the program's stdin and does not wait for its end.
     """
@@ -78,14 +40,13 @@ async def run_tapped(command: Sequence[str], file: TextIO, *, framed: bool = Fal
     stdin, stdout = process.stdin, process.stdout
     assert stdin is not None
     assert stdout is not None
-    splitter: type[_Splitter] = _FrameSplitter if framed else LineSplitter
     ours_in, ours_out = (trio.lowlevel.FdStream(os.dup(number)) for number in (0, 1))
     with trio.open_signal_receiver(*_HANDED_ON) as signals:
         async with stdin, stdout, ours_in, ours_out, open_private_nursery() as nursery:
             nursery.start_soon(_hand_on, signals, process)
-            nursery.start_soon(_copy, ours_in, stdin, "->", file, splitter())
+            nursery.start_soon(_copy, ours_in, stdin, "->", file)
             # What it has said is all kept, and said on, before its end is told.
-            await _copy(stdout, ours_out, "<-", file, splitter())
+            await _copy(stdout, ours_out, "<-", file)
             await process.wait()
             nursery.cancel_scope.cancel()
     assert process.returncode is not None
@@ -93,12 +54,9 @@ async def run_tapped(command: Sequence[str], file: TextIO, *, framed: bool = Fal
 
 
 async def _copy(
-    source: trio.abc.ReceiveStream,
-    sink: trio.abc.SendStream,
-    direction: str,
-    file: TextIO,
-    splitter: _Splitter,
+    source: trio.abc.ReceiveStream, sink: trio.abc.SendStream, direction: str, file: TextIO
 ) -> None:
+    splitter = LineSplitter()
     with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
         async for chunk in source:
             for line in splitter.feed(chunk):
@@ -123,14 +81,12 @@ async def _hand_on(signals: AsyncIterator[int], process: trio.Process) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Run it; the exit status."""
-    framed = arguments[:1] == ["--framed"]
-    arguments = arguments[framed:]
     if len(arguments) < 3 or arguments[1] != "--":
         print(_USAGE, file=sys.stderr)
         return 2
     with open(arguments[0], "a", encoding="utf-8") as file:
         try:
-            status = trio.run(partial(run_tapped, framed=framed), arguments[2:], file)
+            status = trio.run(run_tapped, arguments[2:], file)
         except OSError as error:
             print(f"cannot run {arguments[2]}: {error.strerror}", file=sys.stderr)
             return 127
