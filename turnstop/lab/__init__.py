@@ -15,7 +15,7 @@ from ._endpoint import open_lab
 from ._ledger import Connection, Exchange, Fault, Lab
 from ._processes import ToolProcess
 from .behaviours import Behaviour, read_prompt, write_prompt
-from .environments import program_env
+from .environments import copilot_session, program_env
 from .pins import PINS, Pin
 from .programs import MissingProgram, Program, find_program
 
@@ -30,6 +30,7 @@ __all__ = [
     "Pin",
     "Program",
     "ToolProcess",
+    "copilot_session",
     "find_program",
     "open_lab",
     "program_env",

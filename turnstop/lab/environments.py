@@ -10,10 +10,11 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from .pins import PINS, lab_home
 
-__all__ = ["RUN_VARIABLE", "program_env"]
+__all__ = ["RUN_VARIABLE", "copilot_session", "program_env"]
 
 RUN_VARIABLE = "TURNSTOP_LAB_RUN"
 _KEY = "none-is-needed"
@@ -173,6 +174,15 @@ def _copilot(url: str, home: Path) -> dict[str, str]:
         "COPILOT_OFFLINE": "true",
         "COPILOT_GITHUB_TELEMETRY_DISABLED": "true",
     }
+
+
+def copilot_session(url: str) -> dict[str, Any]:
+    """The model and the provider of a session of Copilot's SDK that asks the lab at `url`.
+
+    The SDK's headless Copilot takes neither from its environment.
+    """
+    provider = {"type": "openai", "wire_api": "completions", "base_url": f"{url}/v1"}
+    return {"model": _MODEL, "provider": {**provider, "api_key": _KEY}}
 
 
 def _gemini(url: str, home: Path) -> dict[str, str]:
