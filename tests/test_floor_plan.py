@@ -66,7 +66,12 @@ ONLY_IN = {
         "lab._steering",
         "lab._parlant_engine",
         "transports.aio",
+        "testing.recording.parlant._engine",
+        "testing.recording.parlant._processing",
+        "testing.recording.parlant._server",
+        "testing.recording.parlant._tasks",
         "cli.band_child",
+        "cli.bench.raw_parlant",
         "cli.bench.copilot_child",
     },
 }
