@@ -20,11 +20,12 @@ from .a2a import A2ABench
 from .agents import DRIVEN
 from .local import LocalBench
 from .model import MOMENTS, Bench, Missing, Moment, RunnerName
+from .parlant import ParlantBench
 from .plot import check_plot, plot
 from .programs import ProgramBench
 from .run import Plan, Results, measure, own_versions
 
-_DEFAULT = (*(one.name for one in DRIVEN), "a2a", "local")
+_DEFAULT = (*(one.name for one in DRIVEN), "a2a", "parlant", "local")
 LOST = 1
 FAILED = 2
 INTERRUPTED = 130
@@ -36,7 +37,7 @@ def benches(codex: str | None = None, band_python: str | None = None) -> dict[st
     for driven in DRIVEN:
         known.append(ProgramBench(driven, codex if driven.name == "codex" else None, band_python))
     known += [A2ABench(kind, band_python) for kind in ("streaming", "polling", "plain", "swallow")]
-    known += [LocalBench()]
+    known += [ParlantBench(), LocalBench()]
     return {bench.name: bench for bench in known}
 
 
@@ -91,6 +92,7 @@ def bench(
     acp-gemini, acp-qwen, acp-opencode, acp-omp
                                       by the Agent Client Protocol
     a2a                               an agent of the A2A SDK's
+    parlant                           Parlant's engine, in this process
     local                             a function of this program
     a2a-polling, a2a-plain, a2a-swallow
                                       measured only where they are named
