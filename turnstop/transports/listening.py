@@ -18,13 +18,12 @@ import trio
 from .._errors import BackendError, BackendLost, BackendRefused
 from .._service import open_service
 from ._lines import LineSplitter
+from .offspring import open_clearing
 from .process import ChildProcess, Grace, open_process
-from .proctable import TableEntry, end_processes, find_marked
 
 __all__ = ["Listening", "open_listening"]
 
 _FAREWELL = 3.0
-_CLEARED_WITHIN = 1.5
 
 
 @final
@@ -107,39 +106,31 @@ async def open_listening(
     `grace`, and two and a half seconds more.
     """
     value = uuid.uuid4().hex
-    try:
-        async with open_process(
+    async with (
+        open_clearing((mark, value)),
+        open_process(
             command,
             name=name,
             cwd=cwd,
             env={**(env or {}), mark: value},
             install=install,
             grace=grace or Grace(close=0.0, terminate=2.0, kill=1.0),
-        ) as process:
-            listening, heard = Listening(process, (mark, value)), trio.Event()
-            async with open_service() as service:
-                service.start_soon(listening._watch)
-                service.start_soon(listening._await_address, re.compile(ready.encode()), heard)
-                with trio.move_on_after(patience):
-                    await heard.wait()
-                if not listening.address:
-                    # Its exit may be a moment behind the end of its stdout.
-                    with trio.move_on_after(0.2):
-                        await listening.exited.wait()
-                    raise listening._unready(patience, heard)
-                try:
-                    yield listening
-                finally:
-                    if not listening.exited.is_set():
-                        with trio.move_on_after(_FAREWELL, shield=True):
-                            await farewell()
-    finally:
-        with trio.move_on_after(_CLEARED_WITHIN, shield=True):
-            await _clear((mark, value))
-
-
-async def _clear(mark: tuple[str, str]) -> None:
-    async def find() -> list[TableEntry]:
-        return [one.process for one in await find_marked(dict([mark]))]
-
-    await end_processes(find, grace=0.2, patience=1.0)
+        ) as process,
+    ):
+        listening, heard = Listening(process, (mark, value)), trio.Event()
+        async with open_service() as service:
+            service.start_soon(listening._watch)
+            service.start_soon(listening._await_address, re.compile(ready.encode()), heard)
+            with trio.move_on_after(patience):
+                await heard.wait()
+            if not listening.address:
+                # Its exit may be a moment behind the end of its stdout.
+                with trio.move_on_after(0.2):
+                    await listening.exited.wait()
+                raise listening._unready(patience, heard)
+            try:
+                yield listening
+            finally:
+                if not listening.exited.is_set():
+                    with trio.move_on_after(_FAREWELL, shield=True):
+                        await farewell()

@@ -1,10 +1,19 @@
-"""Waiting for a sign, but not for ever."""
+"""Waiting for a sign, but not for ever; and calling, but no longer than it can be answered."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
 import trio
 
-__all__ = ["wait_at_most"]
+from .._unwrap import open_private_nursery
+
+__all__ = ["call_unless", "open_farewell", "wait_at_most"]
+
+Result = TypeVar("Result")
 
 
 async def wait_at_most(event: trio.Event, seconds: float) -> bool:
@@ -15,3 +24,43 @@ async def wait_at_most(event: trio.Event, seconds: float) -> bool:
     with trio.move_on_after(seconds):
         await event.wait()
     return event.is_set()
+
+
+async def call_unless(
+    over: trio.Event, call: Callable[[], Awaitable[Result]], *, within: float = math.inf
+) -> Result:
+    """What `call()` returns, unless the event is set before that, or the time is over.
+
+    Raises:
+        trio.BrokenResourceError: the event is set.
+        trio.TooSlowError: the time is over.
+
+    **Cancellation:** of the call: what it makes of it.
+    """
+    async with open_private_nursery() as nursery:
+
+        async def watch() -> None:
+            await over.wait()
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(watch)
+        with trio.fail_after(within):
+            result = await call()
+        nursery.cancel_scope.cancel()
+        return result
+    raise trio.BrokenResourceError("what would answer is gone")
+
+
+@asynccontextmanager
+async def open_farewell(
+    farewell: Callable[[], Awaitable[object]], *, within: float
+) -> AsyncGenerator[None, None]:
+    """Call `farewell` when the body leaves, however it does; it may take `within` seconds.
+
+    **Cancellation:** reaches the body, and not the farewell.
+    """
+    try:
+        yield
+    finally:
+        with trio.move_on_after(within, shield=True):
+            await farewell()

@@ -1,0 +1,243 @@
+"""One Copilot CLI that serves all rooms, and the SDK's connection to it."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar, TypeVarTuple, final
+
+import attrs
+import trio
+
+from ..._errors import BackendLost, BackendRefused
+from ...transports.aio import Aio
+from ...transports.backlog import Backlog
+from ...transports.framed import Message
+from ...transports.loopback import Loopback, Tap, open_loopback
+from ...transports.offspring import open_clearing
+from ...transports.pace import call_unless, open_farewell
+from ...transports.process import Grace, open_process
+from ...transports.reading import Reading, open_reading
+from . import _sdk
+
+FLOOR: Final = "1.0.102"
+"""The oldest Copilot CLI that the adapter was tried with."""
+
+INSTALL: Final = "npm install -g @github/copilot@1.0.102"
+MARK: Final = "TURNSTOP_COPILOT"
+TOOL: Final = "COPILOT_CLI"
+"""What the CLI adds to the environment of its tools, with the value 1."""
+
+TOOL_SESSION: Final = "COPILOT_AGENT_SESSION_ID"
+"""The variable that tells a tool, and us, whose it is."""
+
+_TOKEN: Final = "COPILOT_SDK_AUTH_TOKEN"
+# A SIGTERM, and a stdin that is closed, only make it wait for two seconds before it goes.
+_GRACE: Final = Grace(close=0.0, terminate=0.0, kill=1.0)
+_READY_WITHIN: Final = 60.0
+_ANSWERED_WITHIN: Final = 60.0
+_FAREWELL: Final = 1.0
+
+Args = TypeVarTuple("Args")
+Result = TypeVar("Result")
+
+
+@final
+class Cli:
+    """A CLI that answers.
+
+    Attributes:
+        aio: where the SDK lives.
+        reading: for tasks that outlive the calls which start them.
+        mark: what all that it starts carries in its environment, and the value.
+        client: the SDK's.
+        broken: set when it can no longer be talked to; it may still be on its way out.
+    """
+
+    def __init__(
+        self,
+        aio: Aio,
+        reading: Reading,
+        mark: tuple[str, str],
+        broken: trio.Event,
+        describe: Callable[[], BackendLost],
+    ) -> None:
+        self.aio = aio
+        self.reading = reading
+        self.mark = mark
+        self.client: _sdk.Client = None
+        self.broken = broken
+        self._describe = describe
+        self._ended = trio.Event()
+        self._listeners: set[Backlog[Any]] = set()
+        self._leaving: dict[object, Callable[[], None]] = {}
+
+    def loss(self) -> BackendLost:
+        """A new error: how it was lost, and whether it is gone."""
+        return self._describe()
+
+    def listen(self, backlog: Backlog[Any]) -> None:
+        """Close this backlog when the CLI is lost."""
+        self._listeners.add(backlog)
+        if self._ended.is_set():
+            backlog.close()
+
+    def leave(self, backlog: Backlog[Any]) -> None:
+        """Leave it alone."""
+        self._listeners.discard(backlog)
+
+    def declare_lost(self) -> None:
+        """Tell everybody. Its process has been ended before, so that what they learn is final."""
+        self._ended.set()
+        for backlog in self._listeners:
+            backlog.close()
+
+    def note(self, direction: str, message: Message) -> None:
+        """See a message go by."""
+        if direction == "->" and message.get("method") == "session.abort":
+            left = self._leaving.pop(message["params"].get("sessionId"), None)
+            if left is not None:
+                left()
+
+    def when_abort_left(self, session: str, left: Callable[[], None]) -> None:
+        """Have `left` called when the next abort of this session has been written."""
+        self._leaving[session] = left
+
+    async def call(
+        self, fn: Callable[[*Args], Awaitable[Result]], *args: *Args, within: float | None = None
+    ) -> Result:
+        """Call the SDK for the current turn.
+
+        Raises:
+            BackendLost: the CLI was lost, or has not answered in time.
+
+        **Cancellation:** as `Aio.call`; what has been sent stays so.
+        """
+        return await self._until_lost(lambda: self.aio.call(fn, *args), within)
+
+    async def call_unowned(
+        self, fn: Callable[[*Args], Awaitable[Result]], *args: *Args, within: float | None = None
+    ) -> Result:
+        """As `call`, for what belongs to no turn."""
+        return await self._until_lost(lambda: self.aio.call_unowned(fn, *args), within)
+
+    async def _until_lost(
+        self, call: Callable[[], Awaitable[Result]], within: float | None
+    ) -> Result:
+        within = _ANSWERED_WITHIN if within is None else within
+        try:
+            return await call_unless(self.broken, call, within=within)
+        except trio.BrokenResourceError:
+            pass
+        except trio.TooSlowError:
+            raise BackendLost(f"copilot has not answered for {within:g} s") from None
+        except Exception as error:
+            # The SDK may have noticed first.
+            if not _sdk.is_loss(error):
+                raise
+            self.broken.set()
+        await self._ended.wait()
+        raise self.loss()
+
+
+@attrs.frozen
+class Launch:
+    """How a CLI is run.
+
+    Attributes:
+        command: the program, and what comes before the options.
+        cwd: where it works.
+        env: laid over this process's environment.
+        token: of GitHub; None: whoever is logged in.
+        tap: told what goes by.
+    """
+
+    command: Sequence[str]
+    cwd: str
+    env: Mapping[str, str | None] = attrs.field(factory=dict, repr=False)
+    token: str | None = attrs.field(default=None, repr=False)
+    tap: Tap | None = None
+
+    def to_command(self) -> list[str]:
+        """The whole command line."""
+        options = ["--headless", "--no-auto-update", "--log-level", "error", "--stdio"]
+        if self.token is not None:
+            options += ["--auth-token-env", _TOKEN, "--no-auto-login"]
+        return [*self.command, *options]
+
+    def to_env(self) -> dict[str, str | None]:
+        """What is laid over this process's environment."""
+        return {**self.env, **({} if self.token is None else {_TOKEN: self.token})}
+
+
+@asynccontextmanager
+async def open_cli(aio: Aio, launch: Launch) -> AsyncGenerator[Cli, None]:
+    """Run a CLI, and connect the SDK to it.
+
+    Raises:
+        BackendRefused: the program is missing, or does not answer, or not as the SDK wants it.
+        BackendLost: it ended before it was ready.
+
+    **Cancellation:** ends the CLI with all that it has started, within about four seconds.
+    """
+    mark = (MARK, uuid.uuid4().hex)
+    cli: Cli | None = None
+    try:
+        async with (
+            open_clearing(mark),
+            open_process(
+                launch.to_command(),
+                name="copilot",
+                cwd=launch.cwd,
+                env={**launch.to_env(), mark[0]: mark[1]},
+                install=INSTALL,
+                grace=_GRACE,
+            ) as process,
+            open_reading() as reading,
+        ):
+
+            def note(direction: str, message: Message) -> None:
+                if cli is not None:
+                    cli.note(direction, message)
+                if launch.tap is not None:
+                    launch.tap(direction, message)
+
+            async with open_loopback(process, note) as loopback:
+                cli = Cli(aio, reading, mark, loopback.broken, loopback.loss)
+                await _greet(cli, loopback)
+                async with open_farewell(lambda: _let_go(aio, cli), within=_FAREWELL):
+                    yield cli
+    finally:
+        if cli is not None:
+            cli.declare_lost()
+
+
+async def _greet(cli: Cli, loopback: Loopback) -> None:
+    try:
+        cli.client = await call_unless(
+            loopback.broken,
+            lambda: cli.aio.call_unowned(_sdk.connect, loopback.port, loopback.token),
+            within=_READY_WITHIN,
+        )
+    except trio.BrokenResourceError:
+        raise loopback.loss() from loopback.why
+    except trio.TooSlowError:
+        raise BackendRefused(
+            f"copilot does not answer within {_READY_WITHIN:g} s: see that it is the Copilot CLI"
+        ) from None
+    except Exception as error:
+        raise BackendRefused(
+            f"the Copilot SDK does not take this CLI: {error}; install one that will do with: "
+            f"{INSTALL}, and {_sdk.SDK_INSTALL}"
+        ) from error
+
+
+async def _let_go(aio: Aio, cli: Cli) -> None:
+    await aio.call_unowned(_sdk.disconnect, cli.client)
+
+
+def absolute(folder: str | os.PathLike[str] | None) -> str:
+    """Where it works; here by default."""
+    return os.path.abspath(os.getcwd() if folder is None else folder)

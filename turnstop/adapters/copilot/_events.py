@@ -1,0 +1,109 @@
+"""The Copilot SDK's events in everybody's words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, TypeAlias, final
+
+from ...events import Event, Other, Text, Thought, ToolCall, Usage
+
+SdkEvent: TypeAlias = Any
+"""A `copilot.session_events.SessionEvent`; what its data has depends on the SDK's version."""
+
+_DETAIL = 2000
+
+
+def kind_of(event: SdkEvent) -> str:
+    """Copilot's name of it, also where the SDK does not know it."""
+    return str(getattr(event, "raw_type", None) or getattr(event.type, "value", event.type))
+
+
+def field(event: SdkEvent, name: str) -> Any:
+    """What its data has under this name; None where there is nothing."""
+    return getattr(event.data, name, None)
+
+
+def of_sub_agent(event: SdkEvent) -> bool:
+    """Whether a sub-agent says it, and not the agent itself."""
+    return bool(getattr(event, "agent_id", None) or field(event, "parent_tool_call_id"))
+
+
+@final
+class Translator:
+    """Turns one turn's events into ours, and adds up what it cost.
+
+    A message is told in pieces, and then once more as a whole: what has come in pieces is not told
+    twice. What sub-agents say is no part of the answer; the tools that they use are.
+
+    Attributes:
+        usage: the turn's tokens so far, or None.
+    """
+
+    def __init__(self) -> None:
+        self.usage: Usage | None = None
+        self._told: set[str] = set()
+        self._tools: dict[str, str] = {}
+
+    def translate(self, event: SdkEvent) -> Iterator[Event]:
+        """What it is to a reader, mostly one event."""
+        kind, own = kind_of(event), not of_sub_agent(event)
+        if kind == "assistant.message_delta" and own:
+            yield from self._piece(Text, event, "message_id")
+        elif kind == "assistant.message" and own:
+            yield from self._whole(Text, event, "message_id")
+        elif kind == "assistant.reasoning_delta" and own:
+            yield from self._piece(Thought, event, "reasoning_id")
+        elif kind == "assistant.reasoning" and own:
+            yield from self._whole(Thought, event, "reasoning_id")
+        elif kind.startswith("tool.execution_"):
+            yield from self._tool(kind, event)
+        elif kind == "assistant.usage":
+            yield self._spend(event)
+        else:
+            yield Other(kind, raw=event)
+
+    def _piece(self, make: type[Text | Thought], event: SdkEvent, named: str) -> Iterator[Event]:
+        self._told.add(str(field(event, named)))
+        yield make(str(field(event, "delta_content") or ""), raw=event)
+
+    def _whole(self, make: type[Text | Thought], event: SdkEvent, named: str) -> Iterator[Event]:
+        text, number = field(event, "content"), str(field(event, named))
+        if text and number not in self._told:
+            self._told.add(number)
+            yield make(str(text), raw=event)
+        else:
+            yield Other(kind_of(event), raw=event)
+
+    def _tool(self, kind: str, event: SdkEvent) -> Iterator[Event]:
+        number = str(field(event, "tool_call_id"))
+        if kind == "tool.execution_start":
+            name = self._tools[number] = str(field(event, "tool_name"))
+            detail = _detail(field(event, "arguments"))
+            yield ToolCall(number, name, "started", detail, raw=event)
+            return
+        name = self._tools.get(number, "")
+        if kind == "tool.execution_complete":
+            done = bool(field(event, "success"))
+            told = field(event, "result" if done else "error")
+            text = str(getattr(told, "content", None) or getattr(told, "message", None) or "")
+            yield ToolCall(
+                number, name, "completed" if done else "failed", text[-_DETAIL:], raw=event
+            )
+        else:
+            said = field(event, "partial_output") or field(event, "progress_message") or ""
+            yield ToolCall(number, name, "running", str(said)[-_DETAIL:], raw=event)
+
+    def _spend(self, event: SdkEvent) -> Usage:
+        before = self.usage or Usage(0, 0)
+        self.usage = Usage(
+            (before.input_tokens or 0) + int(field(event, "input_tokens") or 0),
+            (before.output_tokens or 0) + int(field(event, "output_tokens") or 0),
+            raw=event,
+        )
+        return self.usage
+
+
+def _detail(arguments: object) -> str:
+    command = arguments.get("command") if isinstance(arguments, dict) else None
+    return str(command) if command else json.dumps(arguments, default=str)

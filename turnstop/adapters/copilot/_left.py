@@ -1,0 +1,102 @@
+"""What a turn of Copilot starts and leaves: background tasks, processes, and asyncio tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, TypeAlias, final
+
+import attrs
+
+from ...transports.aio import Bridged
+from ...transports.offspring import Look, Offspring
+from ...transports.proctable import TableEntry, ticks_now
+from . import _sdk
+from ._cli import TOOL, TOOL_SESSION, Cli
+from ._session import CopilotSession
+
+_ALIVE = ("running", "idle", "pending")
+_PATIENCE = 1.0
+
+
+@attrs.frozen
+class BackgroundTask:
+    """A task that Copilot runs on after the turn that started it: a command, or an agent.
+
+    Attributes:
+        number: Copilot's id of it.
+        kind: what it is.
+        text: Copilot's description.
+    """
+
+    number: str
+    kind: str = attrs.field(default="", eq=False)
+    text: str = attrs.field(default="", eq=False)
+
+    def __str__(self) -> str:
+        return f"background {self.kind} {self.number}: {self.text}"
+
+
+Found: TypeAlias = BackgroundTask | TableEntry | Bridged
+
+
+@final
+class Left:
+    """What one turn has started and left."""
+
+    def __init__(self, cli: Cli, session: CopilotSession, look: Look) -> None:
+        self._cli = cli
+        self._session = session
+        self._since = datetime.now(UTC)
+        tool = {TOOL: "1", TOOL_SESSION: session.number}
+        self._offspring = Offspring(cli.mark, tool, ticks_now(), look)
+
+    async def find(self) -> list[Found]:
+        """What is still there of it.
+
+        **Cancellation:** nothing is left.
+        """
+        return [*await self._tasks(), *await self._offspring.find(), *self._cli.aio.owned()]
+
+    async def end(self, found: Sequence[object]) -> list[Found]:
+        """End what was found; return what is still alive.
+
+        **Cancellation:** what has been told to end stays told.
+        """
+        tasks = [one for one in found if isinstance(one, BackgroundTask)]
+        for task in tasks:
+            await self._cancel(task)
+        alive = {task.number for task in await self._tasks()} if tasks else set()
+        processes = [one for one in found if isinstance(one, TableEntry)]
+        bridged = tuple(one for one in found if isinstance(one, Bridged))
+        return [
+            *(task for task in tasks if task.number in alive),
+            *await self._offspring.end(processes),
+            *(await self._cli.aio.sweep(bridged) if bridged else ()),
+        ]
+
+    async def _tasks(self) -> list[BackgroundTask]:
+        told: list[Any] = []
+        if not self._cli.broken.is_set():
+            # An old CLI has no such list, and nothing can be done about one that does not answer.
+            with suppress(Exception):
+                told = await self._cli.call_unowned(
+                    _sdk.list_tasks, self._session.conversation, within=_PATIENCE
+                )
+        return [_read(one) for one in told if self._is_mine(one)]
+
+    def _is_mine(self, task: Any) -> bool:
+        status = getattr(task.status, "value", task.status)
+        return status in _ALIVE and task.started_at >= self._since
+
+    async def _cancel(self, task: BackgroundTask) -> None:
+        with suppress(Exception):
+            await self._cli.call_unowned(
+                _sdk.cancel_task, self._session.conversation, task.number, within=_PATIENCE
+            )
+
+
+def _read(task: Any) -> BackgroundTask:
+    text = getattr(task, "command", None) or task.description
+    return BackgroundTask(str(task.id), str(task.type), str(text))

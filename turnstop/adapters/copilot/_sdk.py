@@ -1,0 +1,139 @@
+"""The Copilot SDK: whether it is there and new enough, and what is asked of it.
+
+Every async function here is asyncio-flavoured: it is called through the bridge. The SDK is
+imported where it is used, since that takes half a second, and the bridge is to be there first.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+from ..._errors import BackendMisbehaved, BackendRefused
+
+SDK_FLOOR: Final = "1.0.5"
+"""The oldest SDK that the adapter was tried with."""
+
+SDK_INSTALL: Final = "python -m pip install 'turnstop[copilot]'"
+
+_PACKAGE: Final = "github-copilot-sdk"
+_NUMBER: Final = re.compile(r"\d{1,9}")
+
+Client: TypeAlias = Any
+Conversation: TypeAlias = Any
+"""A `copilot.CopilotSession`."""
+
+
+def check_sdk() -> str:
+    """The version of the SDK.
+
+    Raises:
+        BackendRefused: it is missing, or older than `SDK_FLOOR`.
+    """
+    try:
+        found = importlib.metadata.version(_PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        raise BackendRefused(
+            f"{_PACKAGE} is not installed; install it with: {SDK_INSTALL}"
+        ) from None
+    if _numbers(found) < _numbers(SDK_FLOOR):
+        raise BackendRefused(
+            f"{_PACKAGE} is {found}, and {SDK_FLOOR} is the oldest that will do; install a newer "
+            f"one with: {SDK_INSTALL}"
+        )
+    return found
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in _NUMBER.findall(version)[:3]]
+
+
+async def connect(port: int, token: str) -> Client:
+    """A client of the program that is reached at this port."""
+    from copilot import CopilotClient, RuntimeConnection
+
+    place = RuntimeConnection.for_uri(f"127.0.0.1:{port}", connection_token=token)
+    client = CopilotClient(connection=place)
+    await client.start()
+    return client
+
+
+async def disconnect(client: Client) -> None:
+    """Let go of a client; its program has ended."""
+    await client.force_stop()
+
+
+async def begin(client: Client, number: str, options: Mapping[str, Any]) -> Conversation:
+    """Begin a session with this id."""
+    return await client.create_session(session_id=number, **options)
+
+
+async def resume(client: Client, number: str, options: Mapping[str, Any]) -> Conversation:
+    """Go on with a session that the program has on disk."""
+    return await client.resume_session(number, **options)
+
+
+async def detach(session: Conversation) -> None:
+    """Let go of a session; the program keeps it on disk."""
+    await session.disconnect()
+
+
+async def send(session: Conversation, message: Mapping[str, Any]) -> str:
+    """Send a message; the id that the program gave it.
+
+    Raises:
+        BackendMisbehaved: it gave it none.
+    """
+    try:
+        number = await session.send(**message)
+    except (KeyError, TypeError) as error:
+        raise BackendMisbehaved(f"copilot took a message and did not tell its id: {error!r}") from (
+            error
+        )
+    if not isinstance(number, str) or not number:
+        raise BackendMisbehaved(f"copilot took a message and named it {number!r}")
+    return number
+
+
+async def abort(session: Conversation) -> None:
+    """Abort what the session works on."""
+    await session.abort()
+
+
+async def is_active(session: Conversation) -> bool:
+    """Whether the session works on something, in the background too."""
+    activity = await session.rpc.metadata.activity()
+    return bool(activity.has_active_work)
+
+
+async def decide(session: Conversation, request: str, decision: Any) -> None:
+    """Answer a permission request."""
+    from copilot.rpc import PermissionDecisionRequest
+
+    answer = PermissionDecisionRequest(request_id=request, result=decision)
+    await session.rpc.permissions.handle_pending_permission_request(answer)
+
+
+async def list_tasks(session: Conversation) -> list[Any]:
+    """The session's background tasks."""
+    return list((await session.rpc.tasks.list()).tasks)
+
+
+async def cancel_task(session: Conversation, number: str) -> bool:
+    """End a background task; whether that could be done."""
+    from copilot.rpc import TasksCancelRequest
+
+    result = await session.rpc.tasks.cancel(TasksCancelRequest(id=number))
+    return bool(result.cancelled)
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether it is an error that the program has answered, in place of what was asked for."""
+    return type(error).__name__ == "JsonRpcError"
+
+
+def is_loss(error: Exception) -> bool:
+    """Whether it tells that the program cannot be talked to any more."""
+    return isinstance(error, OSError) or type(error).__name__ == "ProcessExitedError"

@@ -1,0 +1,91 @@
+"""JSON-RPC messages behind a `Content-Length` header, as the Language Server Protocol frames them.
+
+https://microsoft.github.io/language-server-protocol/specifications/base/0.9/specification/
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, TypeAlias, final
+
+from .._errors import BackendMisbehaved
+from .dialect import shorten
+
+__all__ = ["Message", "MessageSplitter", "frame"]
+
+Message: TypeAlias = dict[str, Any]
+
+_LENGTH = re.compile(rb"(?i)(?:^|\r\n)content-length: *(\d{1,12})(?:\r\n|$)")
+_HEADERS_END = b"\r\n\r\n"
+_MAX_HEADERS = 4096
+_MAX_BODY = 256 * 1024 * 1024
+
+
+@final
+class MessageSplitter:
+    """Cuts a stream of bytes into messages."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._body: int | None = None
+
+    def feed(self, chunk: bytes | bytearray) -> list[Message]:
+        """Take a chunk; return the messages that it completed.
+
+        Raises:
+            BackendMisbehaved: this is no such stream.
+        """
+        self._buffer += chunk
+        found = []
+        while (body := self._next()) is not None:
+            found.append(_decode(body))
+        return found
+
+    def _next(self) -> bytes | None:
+        if self._body is None:
+            end = self._buffer.find(_HEADERS_END, 0, _MAX_HEADERS)
+            if end < 0:
+                self._check_begin()
+                return None
+            self._body = _length(bytes(self._buffer[:end]))
+            del self._buffer[: end + len(_HEADERS_END)]
+        if len(self._buffer) < self._body:
+            return None
+        body = bytes(self._buffer[: self._body])
+        del self._buffer[: self._body]
+        self._body = None
+        return body
+
+    def _check_begin(self) -> None:
+        """Refuse now what will be no header, however long one waits for its end."""
+        line, broken, _ = bytes(self._buffer[:_MAX_HEADERS]).partition(b"\n")
+        if len(self._buffer) >= _MAX_HEADERS or (broken and b":" not in line):
+            raise BackendMisbehaved(f"it wrote what is no message: {_shown(line)}")
+
+
+def _length(headers: bytes) -> int:
+    found = _LENGTH.search(headers)
+    if found is None or (length := int(found[1])) > _MAX_BODY:
+        raise BackendMisbehaved(f"it wrote a message without a length: {_shown(headers)}")
+    return length
+
+
+def _decode(body: bytes) -> Message:
+    try:
+        message = json.loads(body)
+    except ValueError:
+        message = None
+    if not isinstance(message, dict):
+        raise BackendMisbehaved(f"it wrote a message that is no JSON object: {_shown(body)}")
+    return message
+
+
+def _shown(text: bytes) -> str:
+    return shorten(text[:2000].decode(errors="replace"))
+
+
+def frame(message: Message) -> bytes:
+    """The bytes of a message."""
+    body = json.dumps(message, separators=(",", ":")).encode()
+    return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
