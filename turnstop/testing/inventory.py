@@ -105,6 +105,11 @@ OWN: Mapping[str, Probed | NoRemoteWork] = {
         real_needs=("h11",),
         real_install=_LAB,
     ),
+    "letta": Probed(
+        (f"{_HERE}.letta:LettaProbe", f"{_HERE}.letta:LettaAgentProbe"),
+        needs=("letta_client", "httpx"),
+        install="python -m pip install 'turnstop[letta]'",
+    ),
     "local": Probed((f"{_HERE}.local:LocalProbe", f"{_HERE}.local:LocalThreadProbe")),
     "opencode": Probed(
         (f"{_HERE}.opencode:OpenCodeProbe",),
@@ -113,6 +118,11 @@ OWN: Mapping[str, Probed | NoRemoteWork] = {
         real=(f"{_HERE}.real_opencode:RealOpenCodeProbe",),
         real_needs=("httpx2", "h11"),
         real_install="python -m pip install 'turnstop[lab,opencode]'",
+    ),
+    "parlant": Probed(
+        (f"{_HERE}.parlant:ParlantProbe",),
+        needs=("trio_asyncio",),
+        install="python -m pip install 'turnstop[aio]'",
     ),
 }
 """turnstop's own adapters."""
