@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from turnstop.testing.golden import (
+    Recordings,
     Rule,
     Wire,
     WireFrame,
@@ -151,3 +152,32 @@ def test_a_file_without_a_header_is_no_recording(tmp_path: Path) -> None:
     path.write_text('{"->": {}}\n')
     with pytest.raises(ValueError, match="has no header: 'program'"):
         read_wire(path)
+
+
+def test_a_folder_of_recordings_is_of_one_program_and_of_its_scenes(tmp_path: Path) -> None:
+    recordings = Recordings(tmp_path / "wire", "p", RULES)
+    assert recordings.misfits(["x"]) == ["x: has no recording"]
+    for name in ("x", "y"):
+        recordings.write(name, "1", scene())
+    assert recordings.read("x") == Wire("p", "1", "x", tuple(scene()))
+    assert recordings.misfits(["x"]) == ["y: is no scene"]
+    write_wire(tmp_path / "wire" / "y.jsonl", Wire("q", "1", "x", ()))
+    assert recordings.misfits("xy") == ["y: says that it is of q, x"]
+
+
+def test_recordings_are_held_to_the_rules_of_their_program(tmp_path: Path) -> None:
+    recordings = Recordings(tmp_path, "p", RULES)
+    recordings.write("x", "1", scene())
+    assert recordings.differences("x", scene("U2", "T2")) == []
+    without = scene()[:-1]
+    lines = ["<- completed: does not come after <- cancel = result"]
+    assert recordings.differences("x", without) == lines
+    mild = {**RULES, "<- completed": Rule(optional=True)}
+    assert recordings.differences("x", without, mild) == []
+
+
+def test_what_is_told_matters_and_what_has_a_rule_and_of_the_noise_what_is_named() -> None:
+    frames = [*scene(), said("warning"), said("chatter"), told(9, "whatever")]
+    kept = Recordings(Path(), "p", RULES).matter(frames, ["warning"])
+    assert [frame for frame, _ in kept] == [one for one in frames if one != said("chatter")]
+    assert [name for _, name in kept][-2:] == ["warning", "whatever"]

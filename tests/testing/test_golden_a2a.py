@@ -13,7 +13,7 @@ import trio
 
 from turnstop import BackendError
 from turnstop.testing import Work, run_in_virtual_time
-from turnstop.testing.golden import WireFrame, differences, read_wire
+from turnstop.testing.golden import Recordings, WireFrame
 
 try:
     from turnstop.adapters.a2a import open_a2a
@@ -27,6 +27,7 @@ except ImportError as absent:
     pytest.skip(str(absent), allow_module_level=True)
 
 FOLDER = Path(__file__).parents[1] / "golden" / "a2a"
+GOLDEN = Recordings(FOLDER, "a2a-sdk", RULES, a2a_names)
 Disturb = Callable[[RecordingAgent], object]
 
 
@@ -89,8 +90,7 @@ async def played(scene: Scene, disturb: Disturb) -> list[WireFrame]:
 
 def unlike(name: str, disturb: Disturb = lambda agent: None) -> list[str]:
     found = run_in_virtual_time(played, SCENES[name], disturb)
-    golden = read_wire(FOLDER / f"{name}.jsonl")
-    return differences(golden.frames, found, RULES, a2a_names)
+    return GOLDEN.differences(name, found)
 
 
 @pytest.mark.parametrize("name", SCENES)
@@ -99,10 +99,7 @@ def test_it_speaks_as_the_real_server_did(name: str) -> None:
 
 
 def test_every_recording_is_of_a_scene() -> None:
-    assert {path.stem for path in FOLDER.glob("*.jsonl")} == {*SCENES}
-    for name in SCENES:
-        wire = read_wire(FOLDER / f"{name}.jsonl")
-        assert (wire.program, wire.scene) == ("a2a-sdk", name)
+    assert GOLDEN.misfits(SCENES) == []
 
 
 def no_end(agent: RecordingAgent) -> None:

@@ -9,9 +9,10 @@ import attrs
 import pytest
 import trio
 import trio.testing
+from worlds import RecordedWorld
 
 from turnstop.testing import Work, run_in_virtual_time
-from turnstop.testing.golden import WireFrame, differences, read_wire
+from turnstop.testing.golden import Recordings, WireFrame
 from turnstop.testing.recording.acp import QUIRKS, Quirks, RecordingAcp, open_recorded
 from turnstop.testing.recording.acp.rules import acp_names, rules_for
 from turnstop.testing.recording.acp.scenes import SCENES
@@ -30,30 +31,17 @@ PROFILES = {
 MODES = {"codex-acp": "read-only"}
 
 
+def golden(program: str) -> Recordings:
+    return Recordings(FOLDER / program, program, rules_for(program), acp_names)
+
+
 def quirks_of(program: str) -> Quirks:
     return QUIRKS["codex-2" if program == "codex-acp" else PROFILES[program]]
 
 
 @attrs.define
-class RecordedWorld:
-    """Does what the prompts say, as the lab's model does for the real program."""
-
+class World(RecordedWorld):
     acp: RecordingAcp
-    nursery: trio.Nursery
-    silent: dict[str, trio.Event] = attrs.field(factory=dict)
-    released: dict[str, trio.Event] = attrs.field(factory=dict)
-
-    def prompt(self, words: str) -> tuple[str, str]:
-        name = f"prompt-{len(self.silent) + 1}"
-        self.silent[name], self.released[name] = trio.Event(), trio.Event()
-        self.nursery.start_soon(self.play, name, words)
-        return name, f"{name} {words}"
-
-    async def reached(self, name: str) -> None:
-        await self.silent[name].wait()
-
-    def release(self, name: str) -> None:
-        self.released[name].set()
 
     async def lose(self) -> None:
         self.acp.end_all()
@@ -87,15 +75,14 @@ async def played(program: str, scene: str, acp: RecordingAcp) -> list[WireFrame]
     mode = MODES.get(program) if "permission" in scene or scene == "approve" else None
     async with trio.open_nursery() as nursery:
         async with open_recorded(acp, PROFILES[program], mode=mode) as backend:
-            await SCENES[scene](backend, RecordedWorld(acp, nursery))
+            await SCENES[scene](backend, World(nursery, acp))
         nursery.cancel_scope.cancel()
     return acp.wire
 
 
 def unlike(program: str, scene: str, acp: RecordingAcp) -> list[str]:
     found = run_in_virtual_time(played, program, scene, acp)
-    golden = read_wire(FOLDER / program / f"{scene}.jsonl")
-    return differences(golden.frames, found, rules_for(program), acp_names)
+    return golden(program).differences(scene, found)
 
 
 @pytest.mark.parametrize("scene", SCENES)
@@ -135,8 +122,7 @@ def test_an_adapter_that_says_more_is_told_of() -> None:
     acp = RecordingAcp(quirks_of("omp"))
     run_in_virtual_time(played, "omp", "finish", acp)
     more = WireFrame("->", {"method": "session/cancel", "params": {"sessionId": "session-1"}})
-    golden = read_wire(FOLDER / "omp" / "finish.jsonl")
-    assert differences(golden.frames, [*acp.wire, more], rules_for("omp"), acp_names) == [
+    assert golden("omp").differences("finish", [*acp.wire, more]) == [
         "-> session/cancel: comes, and is not due after -> session/prompt"
     ]
 
@@ -144,7 +130,4 @@ def test_an_adapter_that_says_more_is_told_of() -> None:
 def test_every_recording_is_of_a_program_and_a_scene() -> None:
     assert {path.name for path in FOLDER.iterdir()} == {*PROFILES}
     for program in PROFILES:
-        assert {path.stem for path in (FOLDER / program).glob("*.jsonl")} == {*SCENES}
-        for scene in SCENES:
-            wire = read_wire(FOLDER / program / f"{scene}.jsonl")
-            assert (wire.program, wire.scene) == (program, scene)
+        assert golden(program).misfits(SCENES) == []

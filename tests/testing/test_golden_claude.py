@@ -9,36 +9,21 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from worlds import RecordedWorld
 
 from turnstop.testing import Work, run_in_virtual_time
-from turnstop.testing.golden import WireFrame, differences, read_wire
+from turnstop.testing.golden import Recordings, WireFrame
 from turnstop.testing.recording.claude import Cli, RecordingClaude, open_recorded
 from turnstop.testing.recording.claude.rules import RULES, claude_names
 from turnstop.testing.recording.claude.scenes import SCENES, Scene
 
 FOLDER = Path(__file__).parents[1] / "golden" / "claude"
+GOLDEN = Recordings(FOLDER, "claude", RULES, claude_names)
 
 
 @attrs.define
-class RecordedWorld:
-    """Does what the prompts say, as the lab's model does for the real program."""
-
+class World(RecordedWorld):
     claude: RecordingClaude
-    nursery: trio.Nursery
-    silent: dict[str, trio.Event] = attrs.field(factory=dict)
-    released: dict[str, trio.Event] = attrs.field(factory=dict)
-
-    def prompt(self, words: str) -> tuple[str, str]:
-        name = f"prompt-{len(self.silent) + 1}"
-        self.silent[name], self.released[name] = trio.Event(), trio.Event()
-        self.nursery.start_soon(self.play, name, words)
-        return name, f"{name} {words}"
-
-    async def reached(self, name: str) -> None:
-        await self.silent[name].wait()
-
-    def release(self, name: str) -> None:
-        self.released[name].set()
 
     async def said(self, *texts: str) -> None:
         def found() -> bool:
@@ -114,15 +99,14 @@ async def played(scene: Scene, claude: RecordingClaude) -> list[WireFrame]:
         async with open_recorded(claude) as backend:
             # One that speaks otherwise may never come to the scene's end.
             with trio.move_on_after(20):
-                await scene.play(backend, RecordedWorld(claude, nursery))
+                await scene.play(backend, World(nursery, claude))
         nursery.cancel_scope.cancel()
     return claude.wire
 
 
 def unlike(name: str, claude: RecordingClaude) -> list[str]:
     found = run_in_virtual_time(played, SCENES[name], claude)
-    golden = read_wire(FOLDER / f"{name}.jsonl")
-    return differences(golden.frames, found, RULES, claude_names)
+    return GOLDEN.differences(name, found)
 
 
 @pytest.mark.parametrize("name", SCENES)
@@ -184,7 +168,4 @@ def test_one_that_speaks_otherwise_is_told_of(
 
 
 def test_every_recording_is_of_a_scene() -> None:
-    assert {path.stem for path in FOLDER.glob("*.jsonl")} == {*SCENES}
-    for name in SCENES:
-        wire = read_wire(FOLDER / f"{name}.jsonl")
-        assert (wire.program, wire.scene) == ("claude", name)
+    assert GOLDEN.misfits(SCENES) == []

@@ -9,36 +9,21 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from worlds import RecordedWorld
 
 from turnstop.testing import Work, run_in_virtual_time
-from turnstop.testing.golden import WireFrame, differences, read_wire
+from turnstop.testing.golden import Recordings, WireFrame
 from turnstop.testing.recording.codex import RecordingCodex, open_recorded
 from turnstop.testing.recording.codex.rules import RULES, codex_names
 from turnstop.testing.recording.codex.scenes import SCENES, Scene
 
 FOLDER = Path(__file__).parents[1] / "golden" / "codex"
+GOLDEN = Recordings(FOLDER, "codex", RULES, codex_names)
 
 
 @attrs.define
-class RecordedWorld:
-    """Does what the prompts say, as the lab's model does for the real program."""
-
+class World(RecordedWorld):
     codex: RecordingCodex
-    nursery: trio.Nursery
-    silent: dict[str, trio.Event] = attrs.field(factory=dict)
-    released: dict[str, trio.Event] = attrs.field(factory=dict)
-
-    def prompt(self, words: str) -> tuple[str, str]:
-        name = f"prompt-{len(self.silent) + 1}"
-        self.silent[name], self.released[name] = trio.Event(), trio.Event()
-        self.nursery.start_soon(self.play, name, words)
-        return name, f"{name} {words}"
-
-    async def reached(self, name: str) -> None:
-        await self.silent[name].wait()
-
-    def release(self, name: str) -> None:
-        self.released[name].set()
 
     async def said(self, *texts: str) -> None:
         def found() -> bool:
@@ -88,15 +73,14 @@ class RecordedWorld:
 async def played(scene: Scene, codex: RecordingCodex) -> list[WireFrame]:
     async with trio.open_nursery() as nursery:
         async with open_recorded(codex, **scene.settings) as backend:
-            await scene.play(backend, RecordedWorld(codex, nursery))
+            await scene.play(backend, World(nursery, codex))
         nursery.cancel_scope.cancel()
     return codex.wire
 
 
 def unlike(name: str, codex: RecordingCodex) -> list[str]:
     found = run_in_virtual_time(played, SCENES[name], codex)
-    golden = read_wire(FOLDER / f"{name}.jsonl")
-    return differences(golden.frames, found, RULES, codex_names)
+    return GOLDEN.differences(name, found)
 
 
 @pytest.mark.parametrize("name", SCENES)
@@ -170,14 +154,10 @@ def test_an_adapter_that_says_more_is_told_of() -> None:
     codex = RecordingCodex()
     run_in_virtual_time(played, SCENES["finish"], codex)
     more = WireFrame("->", {"id": 99, "method": "turn/steer", "params": {}})
-    golden = read_wire(FOLDER / "finish.jsonl")
-    assert differences(golden.frames, [*codex.wire, more], RULES, codex_names) == [
+    assert GOLDEN.differences("finish", [*codex.wire, more]) == [
         "-> turn/steer: comes, and is not due after -> turn/start"
     ]
 
 
 def test_every_recording_is_of_a_scene() -> None:
-    assert {path.stem for path in FOLDER.glob("*.jsonl")} == {*SCENES}
-    for name in SCENES:
-        wire = read_wire(FOLDER / f"{name}.jsonl")
-        assert (wire.program, wire.scene) == ("codex", name)
+    assert GOLDEN.misfits(SCENES) == []

@@ -13,7 +13,7 @@ import trio
 
 from turnstop import BackendError
 from turnstop.testing import run_in_virtual_time
-from turnstop.testing.golden import WireFrame, differences, read_wire
+from turnstop.testing.golden import Recordings, WireFrame
 
 try:
     from turnstop.adapters.opencode import open_opencode
@@ -27,6 +27,7 @@ except ImportError as absent:
     pytest.skip(str(absent), allow_module_level=True)
 
 FOLDER = Path(__file__).parents[1] / "golden" / "opencode"
+GOLDEN = Recordings(FOLDER, "opencode", RULES, opencode_names)
 Disturb = Callable[[RecordingOpenCode], object]
 PROMPTS = {"answer": "answer", "park": "park 1", "ask": "tool answer $ true"}
 
@@ -72,8 +73,7 @@ async def played(name: str, disturb: Disturb) -> list[WireFrame]:
 
 def unlike(name: str, disturb: Disturb = lambda server: None) -> list[str]:
     found = run_in_virtual_time(played, name, disturb)
-    golden = read_wire(FOLDER / f"{name}.jsonl")
-    return differences(golden.frames, found, RULES, opencode_names)
+    return GOLDEN.differences(name, found)
 
 
 @pytest.mark.parametrize("name", SCENES)
@@ -82,10 +82,7 @@ def test_it_speaks_as_the_real_one_did(name: str) -> None:
 
 
 def test_every_recording_is_of_a_scene() -> None:
-    assert {path.stem for path in FOLDER.glob("*.jsonl")} == {*SCENES}
-    for name in SCENES:
-        wire = read_wire(FOLDER / f"{name}.jsonl")
-        assert (wire.program, wire.scene) == ("opencode", name)
+    assert GOLDEN.misfits(SCENES) == []
 
 
 def no_end(server: RecordingOpenCode) -> None:

@@ -11,12 +11,15 @@ told, `<-` what it says.
 A double is honest where the same scene, played on it, shows no `differences` from the recording.
 Which frames and fields matter is said by rules, a name each: those that the adapter reads.
 Everything else that a program says may come and go; what it is told always matters.
+`Recordings` is a folder of such files.
 """
 
 from ._differences import Rule, differences, jsonrpc_names
+from ._recordings import Recordings
 from ._wire import Wire, WireFrame, read_frames, read_wire, tidy, write_wire
 
 __all__ = [
+    "Recordings",
     "Rule",
     "Wire",
     "WireFrame",
