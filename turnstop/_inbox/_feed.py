@@ -1,0 +1,130 @@
+"""What comes in, and what the inbox says of it: the contract for whoever keeps messages."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import attrs
+
+__all__ = ["Claim", "Control", "ControlKind", "Feed", "Message"]
+
+
+@attrs.frozen
+class Message:
+    """Something for a room's agent to work on.
+
+    Attributes:
+        room: the conversation.
+        id: unique in the feed.
+        content: what the turn is given.
+        attempt: how often it was handled before, and failed; what a stop cut short is not counted.
+        synthetic: it was made here and is in no feed.
+    """
+
+    room: str
+    id: str
+    content: Any = attrs.field(repr=False)
+    attempt: int = 0
+    synthetic: bool = False
+
+
+class ControlKind(enum.Enum):
+    """What a person pressed."""
+
+    STOP = "stop"
+    """End the turn, keep its message for PLAY, and pause the room."""
+    INTERRUPT = "interrupt"
+    """End the turn; its message counts as handled."""
+    PLAY = "play"
+    """Go on with the room: what a stop has left is handled anew."""
+
+
+@attrs.frozen
+class Control:
+    """A person's wish, for a room or for all.
+
+    Attributes:
+        room: None: every room.
+        turn_id: only where this turn is the one that is being worked on.
+        id: two controls with one id are one, however often it comes; None: each is its own.
+        reason: free text, kept in the settlement.
+        source: free text: where it came from.
+    """
+
+    kind: ControlKind
+    room: str | None = None
+    turn_id: str | None = None
+    id: str | None = None
+    reason: str = ""
+    source: str = ""
+
+
+class Claim(enum.Enum):
+    """What a feed says to a message being handled now."""
+
+    MINE = "mine"
+    """It may be handled, here and by nobody else."""
+    FINISHED = "finished"
+    """It is finished already."""
+    BUSY = "busy"
+    """Somebody else handles it."""
+    PAUSED = "paused"
+    """Its room is paused, which was not known here."""
+
+
+class Feed(Protocol):
+    """Keeps messages until they are finished.
+
+    Each method may be called for several rooms at once, and for one room once at a time. One that
+    raises is called again, later and later; but not `receive`, whose error ends `serve_rooms`.
+    """
+
+    async def receive(self) -> Message | Control:
+        """Wait for the next message or control that somebody has posted.
+
+        **Cancellation:** loses nothing.
+        """
+        ...
+
+    async def rooms(self) -> Sequence[str]:
+        """The rooms that have unfinished messages, or are paused. Asked once, at the beginning.
+
+        **Cancellation:** changes nothing.
+        """
+        ...
+
+    async def next(self, room: str) -> Message | None:
+        """The room's oldest message that is not finished; None where there is none, or the room is
+        paused.
+
+        **Cancellation:** changes nothing.
+        """
+        ...
+
+    async def claim(self, message: Message) -> Claim:
+        """Ask whether the message may be handled.
+
+        **Cancellation:** it may have been claimed: `release` follows.
+        """
+        ...
+
+    async def release(self, message: Message) -> None:
+        """It was not handled, and is unfinished as before; this was no attempt.
+
+        **Cancellation:** it may stay claimed, as after a crash.
+        """
+
+    async def acknowledge(self, message: Message) -> None:
+        """The message is finished. May be said more than once."""
+
+    async def fail(self, message: Message, reason: str) -> None:
+        """It was handled and failed. Whether it is tried again is the feed's to decide."""
+
+    async def applied(self, control: Control, rooms: Sequence[str]) -> None:
+        """The control was applied to these rooms: after STOP they are paused, until PLAY.
+
+        Told in the order in which controls were applied, one at a time. It came from `receive`, or
+        from elsewhere.
+        """

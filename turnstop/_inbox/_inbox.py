@@ -1,0 +1,269 @@
+"""`serve_rooms`: the nursery that rooms are served in, and the lane of controls."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, NoReturn, final
+
+import attrs
+import tenacity
+import trio
+
+from .._receipt import StopReceipt
+from .._records import OnlyMadeByUs, Settlement
+from .._rooms import Rooms
+from .._unwrap import open_private_nursery
+from ._delivery import Delivery
+from ._feed import Control, ControlKind, Feed, Message
+from ._room import Room, Rules
+
+__all__ = ["Applied", "Inbox", "InboxStatistics", "serve_rooms"]
+
+logger = logging.getLogger("turnstop.serve_rooms")
+
+_REMEMBERED = 256
+
+
+@attrs.frozen
+class Applied:
+    """What a control has found.
+
+    Attributes:
+        rooms: those which it was applied to. None: an unknown room, or a turn that is not live.
+        repeated: a control with this id was applied before, and this one was not.
+    """
+
+    rooms: tuple[str, ...]
+    repeated: bool = False
+    _receipts: tuple[StopReceipt, ...] = attrs.field(default=(), repr=False)
+
+    @property
+    def turn_ids(self) -> tuple[str, ...]:
+        """The turns that it asked to stop, or that were stopping already."""
+        return tuple(turn_id for receipt in self._receipts for turn_id in receipt.turn_ids)
+
+    async def settled(self) -> tuple[Settlement, ...]:
+        """Wait until every turn of `turn_ids` is settled.
+
+        **Cancellation:** the stop goes on without the waiter.
+        """
+        await trio.lowlevel.checkpoint()
+        found: list[Settlement] = []
+        for receipt in self._receipts:
+            found.extend(await receipt.settled())
+        return tuple(found)
+
+
+@attrs.frozen
+class InboxStatistics:
+    """A snapshot of an inbox.
+
+    Attributes:
+        rooms: rooms that are served.
+        paused: of these, those which a STOP has paused.
+        handling: messages that are being handled.
+        troubles: calls of the feed that failed and are tried again, since the beginning.
+    """
+
+    rooms: int
+    paused: int
+    handling: int
+    troubles: int
+
+
+@final
+class Inbox(metaclass=OnlyMadeByUs):
+    """Rooms that are being served. Made by `serve_rooms`, which hands it to `nursery.start`."""
+
+    def __init__(
+        self, rooms: Rooms[Any], feed: Feed, rules: Rules, nursery: trio.Nursery, at_once: int
+    ) -> None:
+        self.rooms = rooms
+        self.feed = feed
+        self.rules = rules
+        self.limiter = trio.CapacityLimiter(at_once)
+        self._nursery = nursery
+        self._served: dict[str, Room] = {}
+        self._applied: OrderedDict[str, None] = OrderedDict()
+        self._numbers = itertools.count(1)
+        self._troubles = 0
+        self._news, self._unheard = trio.open_memory_channel[tuple[Control, tuple[str, ...]]](
+            math.inf
+        )
+        self._retrying = tenacity.AsyncRetrying(
+            sleep=trio.sleep,
+            wait=tenacity.wait_exponential_jitter(initial=0.1, max=30.0, jitter=0.1),
+            retry=tenacity.retry_if_exception_type(Exception),
+            before_sleep=self._note_trouble,
+        )
+
+    # What people do.
+
+    def control(self, control: Control) -> Applied:
+        """Apply a control, in this step. Never waits."""
+        if control.id is not None and control.id in self._applied:
+            return Applied((), repeated=True)
+        served = self._served
+        names = [*served] if control.room is None else [control.room] * (control.room in served)
+        receipts = {name: served[name].control(control) for name in names}
+        found = {name: receipt for name, receipt in receipts.items() if receipt is not None}
+        if not found:
+            logger.info("a %s has found no room: %r", control.kind.value, control.room)
+        elif control.id is not None:
+            # Behind it: what failed on the way is to be applied when it comes again.
+            self._applied[control.id] = None
+            if len(self._applied) > _REMEMBERED:
+                self._applied.popitem(last=False)
+        self._news.send_nowait((control, tuple(found)))
+        return Applied(tuple(found), False, tuple(found.values()))
+
+    def answer(self, room: str, ask_id: str, reply: object) -> bool:
+        """Give a person's reply to a question of the room's turn; False where none waits."""
+        served = self._served.get(room)
+        delivery = None if served is None else served.delivery
+        return delivery is not None and delivery.answer(ask_id, reply)
+
+    def is_asking(self, room: str) -> bool:
+        """Whether the room's turn waits for a person's decision."""
+        served = self._served.get(room)
+        return served is not None and served.delivery is not None and bool(served.delivery.asks)
+
+    def nudge(self, room: str) -> None:
+        """There may be a message for this room, which its feed has."""
+        served = self._served.get(room)
+        if served is not None:
+            served.nudge()
+            return
+        served = self._served[room] = Room(room, self)
+        self._nursery.start_soon(served.run, name=f"turnstop room {room}")
+
+    def synthesize(self, room: str, content: Any, *, id: str | None = None) -> None:
+        """Have the room's agent work on something that nobody has posted.
+
+        It goes before what the feed has, once, in the order of these calls, and is lost with the
+        program. A STOP keeps it for PLAY.
+
+        Args:
+            id: of two that wait with one id, the second is dropped.
+        """
+        name = f"synthetic-{next(self._numbers)}" if id is None else id
+        self.nudge(room)
+        waiting = self._served[room].synthetic
+        if all(message.id != name for message in waiting):
+            waiting.append(Message(room, name, content, synthetic=True))
+
+    def statistics(self) -> InboxStatistics:
+        """A snapshot."""
+        served = self._served.values()
+        return InboxStatistics(
+            rooms=len(served),
+            paused=sum(room.paused for room in served),
+            handling=sum(room.delivery is not None for room in served),
+            troubles=self._troubles,
+        )
+
+    # What its rooms, and `serve_rooms`, call.
+
+    async def tell(self, fn: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        """Call a method of the feed until it does not raise, later and later.
+
+        **Cancellation:** it may have been called.
+        """
+        return await self._retrying(fn, *args)
+
+    def _note_trouble(self, state: tenacity.RetryCallState) -> None:
+        self._troubles += 1
+        assert state.outcome is not None
+        logger.warning(
+            "the feed's %s failed, and is tried again in %.1f s",
+            getattr(state.fn, "__name__", "method"),
+            state.upcoming_sleep,
+            exc_info=state.outcome.exception(),
+        )
+
+    async def tell_controls(self) -> None:
+        """Tell the feed of every control, in the order in which they were applied.
+
+        **Cancellation:** it is not told of the rest.
+        """
+        async for control, rooms in self._unheard:
+            await self.tell(self.feed.applied, control, rooms)
+            if control.kind is ControlKind.PLAY:
+                # Before it was told, the feed took the rooms for paused.
+                for room in rooms:
+                    self.nudge(room)
+
+    async def retire(self, room: Room) -> bool:
+        """Retire a room that has nothing to do; False where a message has come meanwhile.
+
+        **Cancellation:** see `Rooms.retire`.
+        """
+        try:
+            await self.rooms.retire(room.name)
+        except Exception:
+            logger.exception("room %r was not forgotten by its backend", room.name)
+        if not room.is_idle:
+            return False
+        del self._served[room.name]
+        return True
+
+
+async def serve_rooms(
+    rooms: Rooms[Any],
+    handle: Callable[[Delivery], Awaitable[object]],
+    feed: Feed,
+    *,
+    hydrate: Callable[[Delivery], Awaitable[object]] | None = None,
+    at_once: int = 32,
+    handle_within: float = math.inf,
+    probe_every: float = 60.0,
+    retire_after: float | None = None,
+    finish_within: float = 2.0,
+    while_asking: Literal["queue", "refuse"] = "queue",
+    task_status: trio.TaskStatus[Inbox] = trio.TASK_STATUS_IGNORED,
+) -> NoReturn:
+    """Handle a feed's messages, one of a room at a time, and apply its controls. Never returns.
+
+    Args:
+        rooms: what `open_rooms` yields. While they are served, nobody else enters them.
+        handle: is given each message. It makes `delivery.turn()` and reads it. When it returns,
+            the message is acknowledged; when it raises, it has failed.
+        feed: keeps the messages.
+        hydrate: is called before `handle`, for what that has to know. A control cancels it.
+        at_once: how many messages are handled at the same time, over all rooms.
+        handle_within: seconds that a message may take, hydration included; then it has failed.
+        probe_every: seconds until a room asks the feed of itself, for what it was not told: a
+            paused room every time, an idle one less and less often, down to half as often.
+        retire_after: seconds without work until a room's session is retired; None: never.
+        finish_within: seconds that the feed may take, at the end, to be told of a message that was
+            being handled. One that it is not told of is found again, as after a crash.
+        while_asking: whether a message for a room whose turn waits for a person's decision waits
+            its turn, or fails at once.
+        task_status: `nursery.start` returns the `Inbox`.
+
+    Raises:
+        RoomsClosed: the rooms are closing.
+        Exception: whatever `feed.receive` raises.
+
+    **Cancellation:** stops what is being handled and waits for its settlement; the messages are
+    released.
+    """
+    rules = Rules(handle, hydrate, handle_within, probe_every, retire_after, finish_within)
+    async with open_private_nursery() as nursery:
+        inbox: Inbox = Inbox._create(rooms, feed, rules, nursery, at_once)
+        for room in await inbox.tell(feed.rooms):
+            inbox.nudge(room)
+        nursery.start_soon(inbox.tell_controls)
+        task_status.started(inbox)
+        while True:
+            item = await feed.receive()
+            if isinstance(item, Control):
+                inbox.control(item)
+            elif while_asking == "refuse" and inbox.is_asking(item.room):
+                nursery.start_soon(inbox.tell, feed.fail, item, "the room waits for a decision")
+            else:
+                inbox.nudge(item.room)

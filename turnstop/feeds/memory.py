@@ -1,0 +1,147 @@
+"""Messages in memory: what an application posts in the same process, and what tests post."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, final
+
+import attrs
+import trio
+
+from .._inbox import Claim, Control, ControlKind, Message
+
+__all__ = ["MemoryFeed"]
+
+
+@attrs.define(eq=False)
+class _Kept:
+    message: Message
+    claimed: bool = False
+
+
+@final
+class MemoryFeed:
+    """A `turnstop.Feed` that is lost with the program. Its methods are called by `serve_rooms`.
+
+    Args:
+        attempts: how often a message is handled before its failing is final.
+    """
+
+    def __init__(self, *, attempts: int = 1) -> None:
+        self._attempts = attempts
+        self._send, self._receive = trio.open_memory_channel[Message | Control](math.inf)
+        self._rooms: dict[str, dict[str, _Kept]] = {}
+        self._paused: set[str] = set()
+        self._numbers = itertools.count(1)
+        self.failed: dict[str, str] = {}
+        """Why each message has failed for good, by its id."""
+
+    def post(self, room: str, content: Any, *, id: str | None = None) -> Message:
+        """Post a message. One whose id is waiting already is not posted again."""
+        name = f"m{next(self._numbers)}" if id is None else id
+        kept = self._rooms.setdefault(room, {}).setdefault(name, _Kept(Message(room, name, content)))
+        self._send.send_nowait(kept.message)
+        return kept.message
+
+    def control(self, control: Control) -> None:
+        """Post a control."""
+        if control.kind is ControlKind.PLAY:
+            self._paused -= {*self._rooms} if control.room is None else {control.room}
+        self._send.send_nowait(control)
+
+    def unfinished(self, room: str) -> tuple[Message, ...]:
+        """The room's messages that are not finished, the oldest first."""
+        return tuple(kept.message for kept in self._rooms.get(room, {}).values())
+
+    async def receive(self) -> Message | Control:
+        """See `turnstop.Feed`.
+
+        **Cancellation:** loses nothing.
+        """
+        return await self._receive.receive()
+
+    async def rooms(self) -> Sequence[str]:
+        """See `turnstop.Feed`.
+
+        **Cancellation:** changes nothing.
+        """
+        await trio.lowlevel.checkpoint()
+        return [room for room, kept in self._rooms.items() if kept]
+
+    async def next(self, room: str) -> Message | None:
+        """See `turnstop.Feed`.
+
+        **Cancellation:** changes nothing.
+        """
+        await trio.lowlevel.checkpoint()
+        found = None if room in self._paused else next(iter(self._rooms.get(room, {}).values()), None)
+        return None if found is None else found.message
+
+    async def claim(self, message: Message) -> Claim:
+        """See `turnstop.Feed`.
+
+        **Cancellation:** nothing is claimed.
+        """
+        await trio.lowlevel.checkpoint()
+        kept = self._rooms.get(message.room, {}).get(message.id)
+        if kept is None:
+            return Claim.FINISHED
+        if message.room in self._paused:
+            return Claim.PAUSED
+        if kept.claimed:
+            return Claim.BUSY
+        kept.claimed = True
+        return Claim.MINE
+
+    async def release(self, message: Message) -> None:
+        """See `turnstop.Feed`.
+
+        **Cancellation:** it stays claimed.
+        """
+        await trio.lowlevel.checkpoint()
+        kept = self._rooms.get(message.room, {}).get(message.id)
+        if kept is not None:
+            kept.claimed = False
+
+    async def acknowledge(self, message: Message) -> None:
+        """See `turnstop.Feed`.
+
+        **Cancellation:** nothing is acknowledged.
+        """
+        await trio.lowlevel.checkpoint()
+        self._forget(message)
+
+    async def applied(self, control: Control, rooms: Sequence[str]) -> None:
+        """See `turnstop.Feed`.
+
+        **Cancellation:** the rooms stay as they were.
+        """
+        await trio.lowlevel.checkpoint()
+        if control.kind is ControlKind.STOP:
+            self._paused.update(rooms)
+        elif control.kind is ControlKind.PLAY:
+            self._paused.difference_update(rooms)
+
+    async def fail(self, message: Message, reason: str) -> None:
+        """See `turnstop.Feed`.
+
+        **Cancellation:** it has not failed.
+        """
+        await trio.lowlevel.checkpoint()
+        kept = self._rooms.get(message.room, {}).get(message.id)
+        if kept is None:
+            return
+        if message.attempt + 1 >= self._attempts:
+            self.failed[message.id] = reason
+            self._forget(message)
+        else:
+            again = attrs.evolve(kept.message, attempt=message.attempt + 1)
+            self._rooms[message.room][message.id] = _Kept(again)
+
+    def _forget(self, message: Message) -> None:
+        kept = self._rooms.get(message.room, {})
+        kept.pop(message.id, None)
+        if not kept:
+            self._rooms.pop(message.room, None)
