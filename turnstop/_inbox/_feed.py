@@ -125,6 +125,8 @@ class Feed(Protocol):
     async def applied(self, control: Control, rooms: Sequence[str]) -> None:
         """The control was applied to these rooms: after STOP they are paused, until PLAY.
 
+        To none, where it has found none, or had been applied before: it is not to come again.
+
         Told in the order in which controls were applied, one at a time. It came from `receive`, or
         from elsewhere.
         """

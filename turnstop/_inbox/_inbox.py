@@ -106,6 +106,7 @@ class Inbox(metaclass=OnlyMadeByUs):
     def control(self, control: Control) -> Applied:
         """Apply a control, in this step. Never waits."""
         if control.id is not None and control.id in self._applied:
+            self._news.send_nowait((control, ()))
             return Applied((), repeated=True)
         served = self._served
         names = [*served] if control.room is None else [control.room] * (control.room in served)

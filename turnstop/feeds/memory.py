@@ -41,7 +41,9 @@ class MemoryFeed:
     def post(self, room: str, content: Any, *, id: str | None = None) -> Message:
         """Post a message. One whose id is waiting already is not posted again."""
         name = f"m{next(self._numbers)}" if id is None else id
-        kept = self._rooms.setdefault(room, {}).setdefault(name, _Kept(Message(room, name, content)))
+        kept = self._rooms.setdefault(room, {}).setdefault(
+            name, _Kept(Message(room, name, content))
+        )
         self._send.send_nowait(kept.message)
         return kept.message
 
@@ -76,7 +78,9 @@ class MemoryFeed:
         **Cancellation:** changes nothing.
         """
         await trio.lowlevel.checkpoint()
-        found = None if room in self._paused else next(iter(self._rooms.get(room, {}).values()), None)
+        found = (
+            None if room in self._paused else next(iter(self._rooms.get(room, {}).values()), None)
+        )
         return None if found is None else found.message
 
     async def claim(self, message: Message) -> Claim:
