@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+import logging
+from collections.abc import Awaitable, Callable
 from typing import Any, final
 
 import attrs
@@ -13,9 +14,12 @@ from .._ending import Ending
 from .._errors import RoomsClosed
 from .._rooms import Rooms
 from .._turn import Turn
-from ._feed import ControlKind, Message
+from .._unwrap import reraise
+from ._feed import Control, ControlKind, Message
 
 __all__ = ["Delivery", "Fate"]
+
+logger = logging.getLogger("turnstop.serve_rooms")
 
 
 class Fate(enum.Enum):
@@ -45,7 +49,7 @@ class Delivery:
     _rooms: Rooms[Any]
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _turns: list[Turn] = attrs.field(factory=list)
-    _kind: ControlKind | None = None
+    _control: Control | None = None
     _open: bool = True
 
     @property
@@ -55,12 +59,21 @@ class Delivery:
     def turn(self, content: Any = None) -> Turn:
         """A turn that works on this message. Enter it with `async with`.
 
+        After a STOP or an INTERRUPT it is one that was stopped: nothing is sent for it.
+
         Args:
             content: what the backend is given instead of the message's own content.
+
+        Raises:
+            RuntimeError: the message is not being handled any more.
         """
+        if not self._open:
+            raise RuntimeError(f"{self.message.id} was handled: make its turns in its handler")
         given = self.message.content if content is None else content
         turn = self._rooms.turn(self.room, given)
         self._turns.append(turn)
+        if self._control is not None:
+            turn.stop(self._control.reason, self._control.source)
         return turn
 
     def __repr__(self) -> str:
@@ -70,25 +83,38 @@ class Delivery:
 
     @property
     def turn_ids(self) -> tuple[str, ...]:
-        """The turns that were made for it."""
-        return tuple(turn.turn_id for turn in self._turns)
+        """The turns that work on it: those which are not settled, and the last."""
+        last = self._turns[-1:]
+        return tuple(
+            turn.turn_id for turn in self._turns if turn in last or turn.settlement is None
+        )
 
     @property
     def asks(self) -> tuple[str, ...]:
         """The questions of its turns that wait for a person."""
         return tuple(ask for turn in self._turns for ask in turn.asks)
 
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether an INTERRUPT has decided its fate, so far."""
+        return self._control is not None and self._control.kind is ControlKind.INTERRUPT
+
     def answer(self, ask_id: str, reply: object) -> bool:
         """Give a person's reply to one of `asks`; False where it does not wait any more."""
         return any(turn.answer(ask_id, reply) for turn in self._turns)
 
-    def mark(self, kind: ControlKind) -> None:
+    def mark(self, control: Control) -> None:
         """A STOP or INTERRUPT came: cancel the handler. The last that comes decides the fate."""
         if self._open:
-            self._kind = kind
+            self._control = control
             self._scope.cancel()
 
-    async def run(self, handle: Callable[[Delivery], Any], within: float) -> tuple[Fate, str]:
+    async def run(
+        self,
+        handle: Callable[[Delivery], Awaitable[object]],
+        limiter: trio.CapacityLimiter,
+        within: float,
+    ) -> tuple[Fate, str]:
         """Have it handled; return its fate, and why where it failed.
 
         Raises:
@@ -96,24 +122,50 @@ class Delivery:
 
         **Cancellation:** the handler is cancelled, and its turn settled.
         """
-        reason = ""
-        with trio.move_on_after(within) as limit:
-            try:
-                with self._scope:
-                    # A control that came before the handler began lets it not begin at all.
-                    await trio.lowlevel.checkpoint_if_cancelled()
-                    await handle(self)
-            except RoomsClosed:
-                raise
-            except Exception as error:
-                reason = f"{type(error).__name__}: {error}"
+        reason, late = "", False
+        try:
+            with self._scope:
+                # A control that came before the handler began lets it not begin at all.
+                await trio.lowlevel.checkpoint_if_cancelled()
+                async with limiter:
+                    with trio.move_on_after(within) as limit:
+                        await handle(self)
+                    # A handler may swallow what cancels it; but its turn did not finish.
+                    late = limit.cancelled_caught or (limit.cancel_called and self._was_cut)
+        except Exception as error:
+            reason = self._reason_of(error)
         self._open = False
-        if limit.cancelled_caught:
-            reason = f"took longer than {within:g} s"
-        return self._fate(reason), reason
+        return self._fate(reason or f"took longer than {within:g} s" * late)
 
-    def _fate(self, reason: str) -> Fate:
-        # The stop may have lost the race against the work.
-        if self._kind is None or any(turn.ending is Ending.FINISHED for turn in self._turns):
-            return Fate.FAILED if reason else Fate.HANDLED
-        return Fate.LEFT if self._kind is ControlKind.STOP else Fate.CONSUMED
+    def _reason_of(self, error: Exception) -> str:
+        found = error
+        while isinstance(found, ExceptionGroup):
+            closed = found.subgroup(RoomsClosed)
+            found = (found if closed is None else closed).exceptions[0]
+        if isinstance(found, RoomsClosed):
+            reraise(found)
+        # What it says may be what was said to the agent: not for every log.
+        name = type(found).__name__
+        logger.warning("the handler of %s raised %s", self.message.id, name)
+        logger.debug("it was", exc_info=error)
+        return f"{name}: {found}"
+
+    @property
+    def _was_cut(self) -> bool:
+        """There were turns, and the last has not finished."""
+        return bool(self._turns) and self._turns[-1].ending is not Ending.FINISHED
+
+    def _fate(self, reason: str) -> tuple[Fate, str]:
+        if self._control is not None and (self._was_cut or not self._turns):
+            stopped = self._control.kind is ControlKind.STOP
+            return (Fate.LEFT if stopped else Fate.CONSUMED), ""
+        # Otherwise a control has lost the race against the work.
+        if reason:
+            return Fate.FAILED, reason
+        return (Fate.LEFT if self._was_cut and self._is_closing else Fate.HANDLED), ""
+
+    @property
+    def _is_closing(self) -> bool:
+        settlement = self._turns[-1].settlement
+        request = None if settlement is None else settlement.request
+        return request is not None and request.kind == "closing"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -78,7 +78,8 @@ class Feed(Protocol):
     """Keeps messages until they are finished.
 
     Each method may be called for several rooms at once, and for one room once at a time. One that
-    raises is called again, later and later; but not `receive`, whose error ends `serve_rooms`.
+    raises is called again, later and later, so that it may be told the same twice; but a
+    `trio.ClosedResourceError` or a `trio.EndOfChannel` ends `serve_rooms`.
     """
 
     async def receive(self) -> Message | Control:
@@ -88,8 +89,10 @@ class Feed(Protocol):
         """
         ...
 
-    async def rooms(self) -> Sequence[str]:
-        """The rooms that have unfinished messages, or are paused. Asked once, at the beginning.
+    async def rooms(self) -> Mapping[str, bool]:
+        """The rooms that have unfinished messages, or are paused; and whether each is paused.
+
+        Asked once, at the beginning: nothing is being handled.
 
         **Cancellation:** changes nothing.
         """
@@ -121,6 +124,9 @@ class Feed(Protocol):
 
     async def fail(self, message: Message, reason: str) -> None:
         """It was handled and failed. Whether it is tried again is the feed's to decide."""
+
+    async def refuse(self, message: Message, reason: str) -> None:
+        """It came at a wrong time: it is finished, unless it is being handled by now."""
 
     async def applied(self, control: Control, rooms: Sequence[str]) -> None:
         """The control was applied to these rooms: after STOP they are paused, until PLAY.

@@ -5,20 +5,21 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, NoReturn, final
 
 import attrs
-import tenacity
 import trio
+from trio.lowlevel import enable_ki_protection
 
+from .._errors import RoomsClosed
 from .._receipt import StopReceipt
 from .._records import OnlyMadeByUs, Settlement
 from .._rooms import Rooms
-from .._unwrap import open_private_nursery
+from .._unwrap import open_private_nursery, reraise
 from ._delivery import Delivery
-from ._feed import Control, ControlKind, Feed, Message
+from ._feed import Control, Feed, Message
 from ._room import Room, Rules
 
 __all__ = ["Applied", "Inbox", "InboxStatistics", "serve_rooms"]
@@ -88,27 +89,31 @@ class Inbox(metaclass=OnlyMadeByUs):
         self.limiter = trio.CapacityLimiter(at_once)
         self._nursery = nursery
         self._served: dict[str, Room] = {}
+        self._retired: set[str] = set()
         self._applied: OrderedDict[str, None] = OrderedDict()
         self._numbers = itertools.count(1)
         self._troubles = 0
-        self._news, self._unheard = trio.open_memory_channel[tuple[Control, tuple[str, ...]]](
-            math.inf
-        )
-        self._retrying = tenacity.AsyncRetrying(
-            sleep=trio.sleep,
-            wait=tenacity.wait_exponential_jitter(initial=0.1, max=30.0, jitter=0.1),
-            retry=tenacity.retry_if_exception_type(Exception),
-            before_sleep=self._note_trouble,
-        )
+        self._untold: deque[tuple[Control, tuple[str, ...]]] = deque()
+        self._news = trio.Event()
+        self._retrying = _make_retrying(self._note_trouble)
 
     # What people do.
 
+    @enable_ki_protection
     def control(self, control: Control) -> Applied:
-        """Apply a control, in this step. Never waits."""
+        """Apply a control, in this step. Never waits.
+
+        Raises:
+            RuntimeError: called from another thread.
+        """
+        trio.lowlevel.current_trio_token()
         if control.id is not None and control.id in self._applied:
-            self._news.send_nowait((control, ()))
+            self._note_untold(control, ())
             return Applied((), repeated=True)
         served = self._served
+        for name in self._retired & ({*self._retired} if control.room is None else {control.room}):
+            # Whoever presses a button does not know that the room was retired.
+            self.open(name)
         names = [*served] if control.room is None else [control.room] * (control.room in served)
         receipts = {name: served[name].control(control) for name in names}
         found = {name: receipt for name, receipt in receipts.items() if receipt is not None}
@@ -119,8 +124,14 @@ class Inbox(metaclass=OnlyMadeByUs):
             self._applied[control.id] = None
             if len(self._applied) > _REMEMBERED:
                 self._applied.popitem(last=False)
-        self._news.send_nowait((control, tuple(found)))
+        self._note_untold(control, tuple(found))
         return Applied(tuple(found), False, tuple(found.values()))
+
+    def _note_untold(self, control: Control, rooms: tuple[str, ...]) -> None:
+        for name in rooms:
+            self._served[name].untold += 1
+        self._untold.append((control, rooms))
+        self._news.set()
 
     def answer(self, room: str, ask_id: str, reply: object) -> bool:
         """Give a person's reply to a question of the room's turn; False where none waits."""
@@ -139,8 +150,13 @@ class Inbox(metaclass=OnlyMadeByUs):
         if served is not None:
             served.nudge()
             return
-        served = self._served[room] = Room(room, self)
-        self._nursery.start_soon(served.run, name=f"turnstop room {room}")
+        self.open(room)
+
+    def open(self, name: str, *, paused: bool = False) -> None:
+        """Serve a room."""
+        room = self._served[name] = Room(name, self, paused)
+        self._retired.discard(name)
+        self._nursery.start_soon(room.run, name=f"turnstop room {name}")
 
     def synthesize(self, room: str, content: Any, *, id: str | None = None) -> None:
         """Have the room's agent work on something that nobody has posted.
@@ -174,11 +190,11 @@ class Inbox(metaclass=OnlyMadeByUs):
 
         **Cancellation:** it may have been called.
         """
-        return await self._retrying(fn, *args)
+        # A copy, for it keeps what a call has come to.
+        return await self._retrying.copy()(fn, *args)
 
-    def _note_trouble(self, state: tenacity.RetryCallState) -> None:
+    def _note_trouble(self, state: Any) -> None:
         self._troubles += 1
-        assert state.outcome is not None
         logger.warning(
             "the feed's %s failed, and is tried again in %.1f s",
             getattr(state.fn, "__name__", "method"),
@@ -189,14 +205,33 @@ class Inbox(metaclass=OnlyMadeByUs):
     async def tell_controls(self) -> None:
         """Tell the feed of every control, in the order in which they were applied.
 
-        **Cancellation:** it is not told of the rest.
+        **Cancellation:** it is told of the rest, once, within `finish_within`.
         """
-        async for control, rooms in self._unheard:
-            await self.tell(self.feed.applied, control, rooms)
-            if control.kind is ControlKind.PLAY:
-                # Before it was told, the feed took the rooms for paused.
-                for room in rooms:
-                    self.nudge(room)
+        try:
+            while True:
+                await self._news.wait()
+                while self._untold:
+                    control, rooms = self._untold[0]
+                    await self.tell(self.feed.applied, control, rooms)
+                    self._note_told()
+                self._news = trio.Event()
+        finally:
+            with trio.move_on_after(self.rules.finish_within, shield=True):
+                await self._tell_the_rest()
+
+    def _note_told(self) -> None:
+        control, rooms = self._untold.popleft()
+        for name in rooms:
+            self._served[name].note_told(control)
+
+    async def _tell_the_rest(self) -> None:
+        while self._untold:
+            control, rooms = self._untold.popleft()
+            try:
+                await self.feed.applied(control, rooms)
+            except Exception as error:
+                kind = control.kind.value
+                logger.warning("the feed was not told of a %s: %s", kind, type(error).__name__)
 
     async def retire(self, room: Room) -> bool:
         """Retire a room that has nothing to do; False where a message has come meanwhile.
@@ -205,12 +240,35 @@ class Inbox(metaclass=OnlyMadeByUs):
         """
         try:
             await self.rooms.retire(room.name)
+        except RoomsClosed:
+            raise
         except Exception:
             logger.exception("room %r was not forgotten by its backend", room.name)
         if not room.is_idle:
             return False
         del self._served[room.name]
+        self._retired.add(room.name)
         return True
+
+
+def _make_retrying(note: Callable[[Any], None]) -> Any:
+    # Here, since who runs turns without an inbox need not have it.
+    try:
+        import tenacity
+    except ModuleNotFoundError as error:
+        text = "serve_rooms needs tenacity: python -m pip install 'turnstop[inbox]'"
+        raise ImportError(text) from error
+
+    def is_trouble(error: BaseException) -> bool:
+        over = (trio.ClosedResourceError, trio.EndOfChannel)
+        return isinstance(error, Exception) and not isinstance(error, over)
+
+    return tenacity.AsyncRetrying(
+        sleep=trio.sleep,
+        wait=tenacity.wait_exponential_jitter(initial=0.1, max=30.0, jitter=0.1),
+        retry=tenacity.retry_if_exception(is_trouble),
+        before_sleep=note,
+    )
 
 
 async def serve_rooms(
@@ -243,28 +301,49 @@ async def serve_rooms(
         finish_within: seconds that the feed may take, at the end, to be told of a message that was
             being handled. One that it is not told of is found again, as after a crash.
         while_asking: whether a message for a room whose turn waits for a person's decision waits
-            its turn, or fails at once.
+            its turn, or is refused.
         task_status: `nursery.start` returns the `Inbox`.
 
     Raises:
         RoomsClosed: the rooms are closing.
-        Exception: whatever `feed.receive` raises.
+        trio.ClosedResourceError, trio.EndOfChannel: the feed said so: it is at its end.
+        ImportError: tenacity is not installed.
 
     **Cancellation:** stops what is being handled and waits for its settlement; the messages are
     released.
     """
     rules = Rules(handle, hydrate, handle_within, probe_every, retire_after, finish_within)
-    async with open_private_nursery() as nursery:
-        inbox: Inbox = Inbox._create(rooms, feed, rules, nursery, at_once)
-        for room in await inbox.tell(feed.rooms):
-            inbox.nudge(room)
-        nursery.start_soon(inbox.tell_controls)
-        task_status.started(inbox)
-        while True:
-            item = await feed.receive()
-            if isinstance(item, Control):
-                inbox.control(item)
-            elif while_asking == "refuse" and inbox.is_asking(item.room):
-                nursery.start_soon(inbox.tell, feed.fail, item, "the room waits for a decision")
-            else:
-                inbox.nudge(item.room)
+    try:
+        async with open_private_nursery() as nursery:
+            inbox: Inbox = Inbox._create(rooms, feed, rules, nursery, at_once)
+            for room, paused in (await inbox.tell(feed.rooms)).items():
+                inbox.open(room, paused=paused)
+            nursery.start_soon(inbox.tell_controls)
+            task_status.started(inbox)
+            while True:
+                item = await inbox.tell(feed.receive)
+                if isinstance(item, Control):
+                    inbox.control(item)
+                elif while_asking == "refuse" and inbox.is_asking(item.room):
+                    reason = "the room waits for a decision"
+                    nursery.start_soon(inbox.tell, feed.refuse, item, reason)
+                else:
+                    inbox.nudge(item.room)
+    except (RoomsClosed, BaseExceptionGroup) as error:
+        closed = _closed_in(error)
+        if closed is None:
+            raise
+        # At the end of everything a room may find the rooms closed before it is cancelled.
+        await trio.lowlevel.checkpoint_if_cancelled()
+        reraise(closed)
+
+
+def _closed_in(error: BaseException) -> RoomsClosed | None:
+    """What each room has found out for itself; None where there is something else."""
+    if isinstance(error, RoomsClosed):
+        return error
+    if not isinstance(error, BaseExceptionGroup):
+        return None
+    found, rest = error.split((RoomsClosed, trio.Cancelled))
+    closed = None if found is None else found.subgroup(RoomsClosed)
+    return None if closed is None or rest is not None else _closed_in(closed.exceptions[0])

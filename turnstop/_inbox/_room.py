@@ -70,6 +70,7 @@ class Room:
         paused: a STOP came, and no PLAY since.
         delivery: what is being handled.
         synthetic: what was made here, and waits.
+        untold: controls of this room that the feed has not been told of.
     """
 
     name: str
@@ -77,8 +78,11 @@ class Room:
     paused: bool = False
     delivery: Delivery | None = None
     synthetic: deque[Message] = attrs.field(factory=deque)
+    untold: int = 0
     _nudged: bool = True
     _revision: int = 0
+    _plays: int = 0
+    _skipped: str | None = None
     _wake: trio.Event = attrs.field(factory=trio.Event)
     _interval: float = 0.0
     _due: float = 0.0
@@ -98,6 +102,14 @@ class Room:
         self._nudged = True
         self._wake.set()
 
+    def note_told(self, control: Control) -> None:
+        """The feed knows of this control."""
+        self.untold -= 1
+        if control.kind is ControlKind.PLAY:
+            # Before it was told, it took the room for paused.
+            self.nudge()
+        self._wake.set()
+
     def control(self, control: Control) -> StopReceipt | None:
         """Apply a control; None where it names a turn that is not the one."""
         delivery = self.delivery
@@ -110,18 +122,22 @@ class Room:
         self._reset()
         if control.kind is ControlKind.PLAY:
             self.paused = False
+            self._plays += 1
             self.nudge()
             return ask_all((), StopRequest("stop"), StopVerdict.NOTHING)
         if control.kind is ControlKind.STOP:
             self.paused = True
+        # First the turn, whose backend is told before its body is cancelled; then the handler.
+        receipt = self.keeper.rooms.stop(self.name, reason=control.reason, source=control.source)
         if delivery is not None:
-            delivery.mark(control.kind)
-        return self.keeper.rooms.stop(self.name, reason=control.reason, source=control.source)
+            delivery.mark(control)
+        return receipt
 
     @property
     def is_idle(self) -> bool:
-        """There is nothing to do, as far as is known."""
-        return not (self._nudged or self.synthetic or self.delivery)
+        """There is nothing to do or to remember, as far as is known."""
+        busy = self._nudged or self.synthetic or self.delivery
+        return not (busy or self.paused or self.untold)
 
     # Its task.
 
@@ -148,6 +164,10 @@ class Room:
             return self.synthetic[0]
         if (self.paused or not self._nudged) and trio.current_time() < self._due:
             return None
+        if self.paused and self.untold:
+            # The feed, which does not know that the room is paused, would seem to resume it.
+            self._reset()
+            return None
         self._nudged, revision = False, self._revision
         message: Message | None = await self.keeper.tell(self.keeper.feed.next, self.name)
         if revision != self._revision:
@@ -167,24 +187,23 @@ class Room:
             await trio.lowlevel.checkpoint()
             return True
         self._wake = trio.Event()
-        retire_at = self._worked_at + (self.keeper.rules.retire_after or math.inf)
-        with trio.CancelScope(deadline=min(self._due, math.inf if self.paused else retire_at)):
+        retire_after = self.keeper.rules.retire_after
+        retire_at = math.inf if retire_after is None else self._worked_at + retire_after
+        with trio.CancelScope(deadline=min(self._due, retire_at if self.is_idle else math.inf)):
             await self._wake.wait()
-        if self.paused or not self.is_idle or trio.current_time() < retire_at:
+        if not self.is_idle or trio.current_time() < retire_at:
             return True
         return not await self.keeper.retire(self)
 
     async def _deliver(self, message: Message) -> bool:
         """Have a message handled; False where that cannot be, for now."""
-        delivery = self.delivery = Delivery(message, self.keeper.rooms)
-        fate, reason = Fate.LEFT, ""
+        keeper, fate, reason = self.keeper, Fate.LEFT, ""
+        delivery = self.delivery = Delivery(message, keeper.rooms)
         try:
             try:
-                claim = await self._claim(message)
-                if claim is not Claim.MINE:
-                    self.paused = self.paused or claim is Claim.PAUSED
+                if not await self._claim(delivery):
                     return False
-                fate, reason = await delivery.run(self._handle, self.keeper.rules.within)
+                fate, reason = await delivery.run(self._handle, keeper.limiter, keeper.rules.within)
             except BaseException:
                 await self._tell_at_last(message, fate, reason)
                 raise
@@ -193,17 +212,25 @@ class Room:
         finally:
             self.delivery = None
 
-    async def _claim(self, message: Message) -> Claim:
+    async def _claim(self, delivery: Delivery) -> bool:
+        message, plays = delivery.message, self._plays
         if message.synthetic:
-            return Claim.MINE
-        claim: Claim = await self.keeper.tell(self.keeper.feed.claim, message)
-        return claim
+            return True
+        claim = await self.keeper.tell(self.keeper.feed.claim, message)
+        if claim is Claim.FINISHED:
+            # There may be a next one; but a feed that gives this one again is not asked at once.
+            self._nudged = self._nudged or message.id != self._skipped
+            self._skipped = message.id
+        elif claim is Claim.PAUSED and plays == self._plays and not self.paused:
+            self.paused = True
+            self._reset()
+        # An INTERRUPT consumes it, whatever the feed has learnt meanwhile.
+        return claim is Claim.MINE or (claim is Claim.PAUSED and delivery.is_interrupted)
 
     async def _handle(self, delivery: Delivery) -> None:
-        async with self.keeper.limiter:
-            if self.keeper.rules.hydrate is not None:
-                await self.keeper.rules.hydrate(delivery)
-            await self.keeper.rules.handle(delivery)
+        if self.keeper.rules.hydrate is not None:
+            await self.keeper.rules.hydrate(delivery)
+        await self.keeper.rules.handle(delivery)
 
     async def _tell(self, message: Message, fate: Fate, reason: str) -> None:
         if message.synthetic:

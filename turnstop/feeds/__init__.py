@@ -1,5 +1,11 @@
-"""Where messages and controls come from: `turnstop.Feed`, made in memory or in a file."""
+"""Where messages and controls come from: the contract of a feed, and one in memory.
 
+`turnstop.feeds.sqlite` has one in a file.
+"""
+
+from .._inbox import Claim as Claim
+from .._inbox import Feed as Feed
+from .._inbox import InboxStatistics as InboxStatistics
 from .memory import MemoryFeed as MemoryFeed
 
-__all__ = ["MemoryFeed"]
+__all__ = ["Claim", "Feed", "InboxStatistics", "MemoryFeed"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import attrs
@@ -23,7 +23,7 @@ class _Kept:
 
 @final
 class MemoryFeed:
-    """A `turnstop.Feed` that is lost with the program. Its methods are called by `serve_rooms`.
+    """A `turnstop.feeds.Feed` that is lost with the program.
 
     Args:
         attempts: how often a message is handled before its failing is final.
@@ -48,9 +48,9 @@ class MemoryFeed:
         return kept.message
 
     def control(self, control: Control) -> None:
-        """Post a control."""
+        """Post a control. A PLAY resumes its rooms at once, should nobody receive it."""
         if control.kind is ControlKind.PLAY:
-            self._paused -= {*self._rooms} if control.room is None else {control.room}
+            self._paused -= {*self._paused} if control.room is None else {control.room}
         self._send.send_nowait(control)
 
     def unfinished(self, room: str) -> tuple[Message, ...]:
@@ -58,22 +58,28 @@ class MemoryFeed:
         return tuple(kept.message for kept in self._rooms.get(room, {}).values())
 
     async def receive(self) -> Message | Control:
-        """See `turnstop.Feed`.
+        """See `turnstop.feeds.Feed`.
 
         **Cancellation:** loses nothing.
         """
         return await self._receive.receive()
 
-    async def rooms(self) -> Sequence[str]:
-        """See `turnstop.Feed`.
+    async def rooms(self) -> Mapping[str, bool]:
+        """See `turnstop.feeds.Feed`.
 
         **Cancellation:** changes nothing.
         """
         await trio.lowlevel.checkpoint()
-        return [room for room, kept in self._rooms.items() if kept]
+        for kept in self._kept():
+            # Whoever served them before has ended.
+            kept.claimed = False
+        return {room: room in self._paused for room in (*self._rooms, *self._paused)}
+
+    def _kept(self) -> list[_Kept]:
+        return [kept for room in self._rooms.values() for kept in room.values()]
 
     async def next(self, room: str) -> Message | None:
-        """See `turnstop.Feed`.
+        """See `turnstop.feeds.Feed`.
 
         **Cancellation:** changes nothing.
         """
@@ -84,7 +90,7 @@ class MemoryFeed:
         return None if found is None else found.message
 
     async def claim(self, message: Message) -> Claim:
-        """See `turnstop.Feed`.
+        """See `turnstop.feeds.Feed`.
 
         **Cancellation:** nothing is claimed.
         """
@@ -100,7 +106,7 @@ class MemoryFeed:
         return Claim.MINE
 
     async def release(self, message: Message) -> None:
-        """See `turnstop.Feed`.
+        """See `turnstop.feeds.Feed`.
 
         **Cancellation:** it stays claimed.
         """
@@ -110,7 +116,7 @@ class MemoryFeed:
             kept.claimed = False
 
     async def acknowledge(self, message: Message) -> None:
-        """See `turnstop.Feed`.
+        """See `turnstop.feeds.Feed`.
 
         **Cancellation:** nothing is acknowledged.
         """
@@ -118,7 +124,7 @@ class MemoryFeed:
         self._forget(message)
 
     async def applied(self, control: Control, rooms: Sequence[str]) -> None:
-        """See `turnstop.Feed`.
+        """See `turnstop.feeds.Feed`.
 
         **Cancellation:** the rooms stay as they were.
         """
@@ -129,7 +135,7 @@ class MemoryFeed:
             self._paused.difference_update(rooms)
 
     async def fail(self, message: Message, reason: str) -> None:
-        """See `turnstop.Feed`.
+        """See `turnstop.feeds.Feed`.
 
         **Cancellation:** it has not failed.
         """
@@ -137,12 +143,24 @@ class MemoryFeed:
         kept = self._rooms.get(message.room, {}).get(message.id)
         if kept is None:
             return
+        # Of a message that it was told of twice, the second is the same attempt.
         if message.attempt + 1 >= self._attempts:
             self.failed[message.id] = reason
             self._forget(message)
         else:
             again = attrs.evolve(kept.message, attempt=message.attempt + 1)
             self._rooms[message.room][message.id] = _Kept(again)
+
+    async def refuse(self, message: Message, reason: str) -> None:
+        """See `turnstop.feeds.Feed`.
+
+        **Cancellation:** it is not refused.
+        """
+        await trio.lowlevel.checkpoint()
+        kept = self._rooms.get(message.room, {}).get(message.id)
+        if kept is not None and not kept.claimed:
+            self.failed[message.id] = reason
+            self._forget(message)
 
     def _forget(self, message: Message) -> None:
         kept = self._rooms.get(message.room, {})
