@@ -8,8 +8,14 @@ import click
 
 _COMMANDS = {
     "bench": "turnstop.cli.bench.command:bench",
+    "interrupt": "turnstop.cli.client.command:interrupt",
     "lab": "turnstop.cli.lab.command:lab",
+    "play": "turnstop.cli.client.command:play",
     "probe": "turnstop.cli.probe.command:probe",
+    "send": "turnstop.cli.client.command:send",
+    "serve": "turnstop.cli.serve.command:serve",
+    "stop": "turnstop.cli.client.command:stop",
+    "watch": "turnstop.cli.client.command:watch",
 }
 
 

@@ -1,0 +1,214 @@
+"""The command line of `turnstop serve`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import sqlite3
+from typing import TYPE_CHECKING
+
+import attrs
+import click
+import trio
+
+from ..._errors import BackendError
+
+if TYPE_CHECKING:
+    from ...server import Server
+    from .agents import Opener
+    from .running import Job
+
+__all__ = ["serve"]
+
+TOKEN = "TURNSTOP_TOKEN"
+
+
+class CannotServe(click.ClickException):
+    """It cannot be served; the text is one line that says what to do."""
+
+    exit_code = 2
+
+
+@attrs.frozen
+class _Teller:
+    """Tells on stdout where the server is, and the rest on stderr."""
+
+    agent: str
+    token: str
+    is_new: bool
+    as_json: bool
+
+    def serves(self, server: Server) -> None:
+        if self.as_json:
+            told = {"url": server.url, "agent": self.agent}
+            click.echo(json.dumps({**told, "token": self.token} if self.is_new else told))
+            return
+        click.echo(f"turnstop serves {self.agent} at {server.url}")
+        if self.is_new:
+            click.echo(f"open {server.url}/#token={self.token}")
+            click.echo(f"commands: export {TOKEN}={self.token}")
+
+    def ends(self, live: int) -> None:
+        click.echo(f"ending: {live} turns are stopped; once more kills", err=True)
+
+    def kills(self, processes: int) -> None:
+        click.echo(f"killed {processes} processes", err=True)
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("adapter", required=False)
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--port",
+    default=8000,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="0: any that is free.",
+)
+@click.option(
+    "--file",
+    type=click.Path(dir_okay=False),
+    help="Keep messages in this file, where they survive; in memory by default.",
+)
+@click.option(
+    "--cancel-within",
+    default=5.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="Of a stop: seconds for the cancel.",
+)
+@click.option(
+    "--kill-within",
+    default=2.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="Of a stop: seconds for the forceful rung.",
+)
+@click.option("--rooms", default=1000, show_default=True, type=click.IntRange(1))
+@click.option(
+    "--body",
+    default=256 * 1024,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Bytes that a request's body may have.",
+)
+@click.option(
+    "--rate",
+    default=200.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="Requests a second; twice as many at once.",
+)
+@click.option(
+    "--at-once",
+    default=128,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Messages that are handled at the same time.",
+)
+@click.option(
+    "--retire-after",
+    type=click.FloatRange(0, min_open=True),
+    help="Seconds without work until a room's session is retired; never by default.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Say where it is as one line of JSON.")
+@click.option("-v", "--verbose", is_flag=True, help="Log what happens, without what is said.")
+def serve(
+    adapter: str | None,
+    args: tuple[str, ...],
+    host: str,
+    port: int,
+    file: str | None,
+    cancel_within: float,
+    kill_within: float,
+    rooms: int,
+    body: int,
+    rate: float,
+    at_once: int,
+    retire_after: float | None,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    """Serve rooms with an agent over HTTP, with a page where a person presses stop.
+
+    ADAPTER is the name of an adapter, or module:factory; without one, an agent that demonstrates.
+    ARGS are what its open_* takes by position: `a2a URL`, `acp COMMAND...`. Options of a command
+    come behind `--`.
+
+    Requests bear a token: the one in TURNSTOP_TOKEN, else a new one, which is printed once.
+
+    SIGINT and SIGTERM stop every turn, wait for the settlements, and keep unfinished messages; a
+    second one kills.
+
+    Exit status: 0 when it was told to end; 2 when it cannot serve; 128 and the signal's number
+    when it had to be killed.
+    """
+    logging.basicConfig(
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        level=logging.INFO if verbose else logging.WARNING,
+    )
+    given = os.environ.get(TOKEN, "")
+    token = given or secrets.token_urlsafe(24)
+    agent = adapter or "the demonstration"
+    job = _job(
+        _opener(adapter, args),
+        file,
+        (cancel_within, kill_within),
+        {
+            "token": token,
+            "host": host,
+            "port": port,
+            "agent": agent,
+            "body": body,
+            "rooms": rooms,
+            "rate": rate,
+            "burst": max(1, int(2 * rate)),
+            "at_once": at_once,
+            "retire_after": retire_after,
+        },
+    )
+    _run(job, _Teller(agent, token, not given, as_json))
+
+
+def _opener(adapter: str | None, args: tuple[str, ...]) -> Opener:
+    from .agents import NoAgent, opener_of
+
+    try:
+        return opener_of(adapter, args)
+    except NoAgent as error:
+        raise CannotServe(str(error)) from None
+
+
+def _job(
+    opener: Opener, file: str | None, budget: tuple[float, float], settings: dict[str, object]
+) -> Job:
+    try:
+        from ...server import Settings
+        from .running import Job
+    except ImportError as error:
+        if (error.name or "").startswith("turnstop"):
+            raise
+        text = f"serve needs {error.name}: python -m pip install 'turnstop[server]'"
+        raise CannotServe(text) from None
+    from ..._budget import StopBudget
+
+    cancel_within, kill_within = budget
+    return Job(
+        opener=opener,
+        settings=Settings(**settings),  # type: ignore[arg-type]
+        budget=StopBudget(cancel_within=cancel_within, kill_within=kill_within),
+        file=file,
+    )
+
+
+def _run(job: Job, teller: _Teller) -> None:
+    from ...feeds.sqlite import FeedInUse
+    from .running import serve as serve_it
+
+    try:
+        trio.run(serve_it, job, teller)
+    except (BackendError, FeedInUse, OSError, sqlite3.DatabaseError) as error:
+        raise CannotServe(str(error)) from error

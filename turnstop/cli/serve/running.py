@@ -1,0 +1,123 @@
+"""A server in the foreground: it serves until it is told to end, and ends as it should."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any, Protocol, final
+
+import attrs
+import trio
+
+from ..._budget import StopBudget
+from ..._unwrap import open_private_nursery
+from ...feeds import MemoryFeed
+from ...feeds.sqlite import open_sqlite_feed
+from ...server import Server, Settings, open_server
+from .agents import Opener
+from .descendants import kill_descendants
+
+__all__ = ["Job", "Teller", "serve"]
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_AFTER_KILL = 1.0
+"""Seconds that are waited for what was killed to be seen as gone."""
+
+
+@attrs.frozen(kw_only=True)
+class Job:
+    """What is served, and how.
+
+    Attributes:
+        file: where messages are kept; None: in memory.
+    """
+
+    opener: Opener
+    settings: Settings
+    budget: StopBudget
+    file: str | None
+
+
+class Teller(Protocol):
+    """Whoever is told how it goes."""
+
+    def serves(self, server: Server) -> None:
+        """It answers now."""
+
+    def ends(self, live: int) -> None:
+        """It was told to end, with so many turns to be stopped."""
+
+    def kills(self, processes: int) -> None:
+        """It was told again, and has killed so many processes."""
+
+
+@final
+@attrs.define(eq=False)
+class _Ending:
+    """From the first signal to the last: stop, then kill, then leave."""
+
+    teller: Teller
+    starting: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    told: trio.Event = attrs.field(factory=trio.Event)
+    server: Server | None = None
+
+    async def watch(self, signals: Any) -> None:
+        async for number in signals:
+            if self.told.is_set():
+                await self._force(number)
+            self.told.set()
+            if self.server is None:
+                self.starting.cancel()
+                self.teller.ends(0)
+            else:
+                self.teller.ends(self.server.statistics().live)
+
+    async def _force(self, number: int) -> None:
+        self.teller.kills(kill_descendants())
+        await trio.sleep(_AFTER_KILL)
+        # Whatever is still there refuses to end; what is posted is in the file, as after a crash.
+        os._exit(128 + number)
+
+
+async def serve(job: Job, teller: Teller) -> None:
+    """Serve until SIGINT or SIGTERM; then stop every turn, settle, and return.
+
+    A second signal kills all processes that were started from here, and ends this one a second
+    later, whatever is left.
+
+    Raises:
+        BackendError: the agent cannot be opened.
+        OSError: the address is taken.
+        FeedInUse: another process serves the file.
+
+    **Cancellation:** as the first signal.
+    """
+    ending = _Ending(teller)
+    with trio.open_signal_receiver(*_SIGNALS) as signals:
+        async with open_private_nursery() as nursery:
+            nursery.start_soon(ending.watch, signals)
+            with ending.starting:
+                await _serve(job, ending)
+            nursery.cancel_scope.cancel()
+
+
+async def _serve(job: Job, ending: _Ending) -> None:
+    async with (
+        _open_feed(job.file) as feed,
+        job.opener() as backend,
+        open_server(backend, feed, job.settings, budget=job.budget) as server,
+    ):
+        ending.server = server
+        ending.teller.serves(server)
+        await ending.told.wait()
+
+
+@asynccontextmanager
+async def _open_feed(file: str | None) -> AsyncGenerator[Any, None]:
+    if file is None:
+        yield MemoryFeed()
+    else:
+        async with open_sqlite_feed(file) as feed:
+            yield feed

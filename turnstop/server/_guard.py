@@ -1,0 +1,126 @@
+"""What a request passes before anything looks at it: its token, its rate, its size.
+
+In this order: who does not bear the token learns nothing and uses up nobody's rate, and a body is
+not read before it is known to be wanted.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import Final
+
+import attrs
+import trio
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ._settings import Settings
+
+__all__ = ["Bucket", "Guard", "read_body"]
+
+_CONTROLS: Final = ("/stop", "/interrupt", "/play", "/answers")
+_DRAINED: Final = 8
+"""So many times the limit is read of a body that is too large, so that its sender reads the answer
+instead of finding its connection broken."""
+
+
+@attrs.define(eq=False)
+class Bucket:
+    """So many at once, and so many a second after that. On Trio's clock."""
+
+    rate: float
+    burst: int
+    _level: float = attrs.field(init=False)
+    _at: float = attrs.field(factory=trio.current_time, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._level = self.burst
+
+    def take(self) -> float:
+        """Take one; return 0, or in how many seconds there will be one."""
+        now = trio.current_time()
+        self._level = min(self.burst, self._level + (now - self._at) * self.rate)
+        self._at = now
+        if self._level < 1:
+            return (1 - self._level) / self.rate
+        self._level -= 1
+        return 0.0
+
+
+@attrs.define(eq=False)
+class Guard:
+    """An ASGI application before the one that answers.
+
+    Attributes:
+        open_paths: what is answered without a token.
+    """
+
+    app: ASGIApp
+    settings: Settings
+    open_paths: frozenset[str]
+    _requests: Bucket = attrs.field(init=False)
+    _controls: Bucket = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._requests = Bucket(self.settings.rate, self.settings.burst)
+        self._controls = Bucket(self.settings.rate, self.settings.burst)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it.
+
+        Raises:
+            HTTPException: it is refused: 401 or 429.
+
+        **Cancellation:** the connection is dropped.
+        """
+        if scope["type"] == "http":
+            self._check(scope)
+        await self.app(scope, receive, send)
+
+    def _check(self, scope: Scope) -> None:
+        path: str = scope["path"]
+        if path in self.open_paths:
+            return
+        if not self._bears_token(Headers(scope=scope)):
+            raise HTTPException(
+                401,
+                "this needs the token that the server printed: Authorization: Bearer TOKEN",
+                {"WWW-Authenticate": "Bearer"},
+            )
+        is_control = scope["method"] == "POST" and path.endswith(_CONTROLS)
+        seconds = (self._controls if is_control else self._requests).take()
+        if seconds:
+            raise HTTPException(
+                429,
+                f"more than {self.settings.rate:g} requests a second: try again later",
+                {"Retry-After": str(int(seconds) + 1)},
+            )
+
+    def _bears_token(self, headers: Headers) -> bool:
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        right = self.settings.token.encode()
+        return scheme.lower() == "bearer" and hmac.compare_digest(
+            token.strip().encode("utf-8", "surrogateescape"), right
+        )
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """Read a request's body.
+
+    Raises:
+        HTTPException: 413: it is longer than that many bytes.
+
+    **Cancellation:** the rest is not read.
+    """
+    length, chunks = 0, []
+    async for chunk in request.stream():
+        length += len(chunk)
+        if length <= limit:
+            chunks.append(chunk)
+        elif length > limit * _DRAINED:
+            break
+    if length > limit:
+        raise HTTPException(413, f"the body is longer than {limit} bytes")
+    return b"".join(chunks)
