@@ -265,7 +265,7 @@ def _make_retrying(note: Callable[[Any], None]) -> Any:
 
     return tenacity.AsyncRetrying(
         sleep=trio.sleep,
-        wait=tenacity.wait_exponential_jitter(initial=0.1, max=30.0, jitter=0.1),
+        wait=tenacity.wait_exponential(multiplier=0.1, max=30.0) + tenacity.wait_random(0.0, 0.1),
         retry=tenacity.retry_if_exception(is_trouble),
         before_sleep=note,
     )
