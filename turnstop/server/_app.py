@@ -85,12 +85,22 @@ def _outermost(app: ASGIApp) -> ASGIApp:
                 MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
 
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+            return
         if scope["type"] == "http":
             # Starlette refuses in plain text where it knows of no application.
             scope = {**scope, "path": path_of(scope), "app": app}
         await app(scope, receive, send_more)
 
     return outermost
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    """Say yes: what the application needs was opened before it was made."""
+    for step in ("startup", "shutdown"):
+        await receive()
+        await send({"type": f"lifespan.{step}.complete"})
 
 
 def _safely(app: ASGIApp) -> ASGIApp:

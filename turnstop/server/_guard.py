@@ -114,13 +114,16 @@ async def read_body(request: Request, limit: int) -> bytes:
 
     **Cancellation:** the rest is not read.
     """
-    length, chunks = 0, []
-    async for chunk in request.stream():
+    length, chunks, is_more = 0, list[bytes](), True
+    while is_more and length <= limit * _DRAINED:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise HTTPException(400, "the body was cut off")
+        chunk: bytes = message.get("body", b"")
         length += len(chunk)
         if length <= limit:
             chunks.append(chunk)
-        elif length > limit * _DRAINED:
-            break
+        is_more = message.get("more_body", False)
     if length > limit:
         raise HTTPException(413, f"the body is longer than {limit} bytes")
     return b"".join(chunks)

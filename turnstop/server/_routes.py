@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, unquote_to_bytes
@@ -11,13 +11,13 @@ import attrs
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from .._inbox import Control, ControlKind
 from ._desk import Desk, Seat, TooManyRooms
 from ._guard import read_body
 from ._ring import Ring
-from ._stream import events_of, place_of
+from ._stream import EventResponse, Streams, place_of
 from ._wire import Accepted, Answer, Health, Post, Press, Pressed, RoomState
 
 __all__ = ["OPERATIONS", "Front", "Operation"]
@@ -37,7 +37,7 @@ class Front:
 
     desk: Desk
     statistics: Callable[[], Any]
-    _streams: int = attrs.field(default=0, init=False)
+    _streams: Streams = attrs.field(factory=Streams, init=False)
 
     async def health(self, request: Request) -> Response:
         found = self.statistics()
@@ -101,20 +101,11 @@ class Front:
 
     def _stream(self, request: Request, ring: Ring) -> Response:
         desk, settings = self.desk, self.desk.settings
-        if self._streams >= settings.streams:
+        if self._streams.count >= settings.streams:
             text = f"{settings.streams} streams of events are read already"
             raise HTTPException(429, text, {"Retry-After": "10"})
         place = place_of(request.headers.get("last-event-id", ""), desk.epoch)
-        events = events_of(ring, desk.epoch, place, settings.heartbeat)
-        return StreamingResponse(self._counted(events), media_type="text/event-stream")
-
-    async def _counted(self, events: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-        self._streams += 1
-        try:
-            async for chunk in events:
-                yield chunk
-        finally:
-            self._streams -= 1
+        return EventResponse(ring, desk.epoch, place, settings.heartbeat, self._streams)
 
     def _check_open(self) -> None:
         if self.desk.closing:

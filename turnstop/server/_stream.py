@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
+import attrs
 import trio
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
+from .._unwrap import open_private_nursery
 from ._ring import Record, Ring
 from ._wire import to_line
 
-__all__ = ["events_of", "place_of"]
+__all__ = ["EventResponse", "Streams", "place_of"]
+
+Write: TypeAlias = Callable[[bytes], Awaitable[None]]
 
 
 def place_of(last_event_id: str, epoch: str) -> int | None:
@@ -22,43 +29,87 @@ def place_of(last_event_id: str, epoch: str) -> int | None:
     return int(number[:18])
 
 
-async def events_of(
-    ring: Ring, epoch: str, place: int | None, heartbeat: float
-) -> AsyncGenerator[bytes, None]:
-    """The ring's events from a place on, as server-sent events, until the ring is closed.
+@attrs.define
+class Streams:
+    """How many there are."""
 
-    Args:
-        ring: whose records.
-        epoch: what begins the id of each event.
-        place: the number of the event heard last; 0: from the first that is kept; None: from there
-            too, and there is a gap before.
-        heartbeat: seconds of silence, after which a comment is sent.
-
-    **Cancellation:** changes nothing.
-    """
-    yield _gap(ring, epoch) if place is None else b": turnstop\n\n"
-    # Whoever has heard nothing has missed nothing.
-    number = place or ring.lost
-    while True:
-        if number < ring.lost:
-            number = ring.lost
-            yield _gap(ring, epoch)
-        found: list[Record] | None = None
-        with trio.move_on_after(heartbeat):
-            found = [*await ring.wait_after(number)]
-        if found is None:
-            yield b": \n\n"
-            continue
-        if not found:
-            return
-        number = found[-1].number
-        yield b"".join(_event(epoch, record.number, record.kind, record.data) for record in found)
+    count: int = 0
 
 
-def _gap(ring: Ring, epoch: str) -> bytes:
-    reason = "events were missed: ask for the rooms, and how they stand"
-    return _event(epoch, ring.lost, "gap", to_line({"reason": reason}))
+class EventResponse(Response):
+    """A ring's events from a place on, as server-sent events, until the ring is closed."""
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self, ring: Ring, epoch: str, place: int | None, heartbeat: float, streams: Streams
+    ) -> None:
+        """Make one.
+
+        Args:
+            ring: whose records.
+            epoch: what begins the id of each event.
+            place: the number of the event heard last; 0: from the first that is kept; None: from
+                there too, and there is a gap before.
+            heartbeat: seconds of silence, after which a comment is sent.
+            streams: counts it, while it lasts.
+        """
+        super().__init__()
+        del self.headers["content-length"]
+        self._ring, self._epoch, self._place = ring, epoch, place
+        self._heartbeat, self._streams = heartbeat, streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events.
+
+        **Cancellation:** the stream breaks; whoever reads it may take it up again.
+        """
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+
+        async def write(data: bytes) -> None:
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+
+        self._streams.count += 1
+        try:
+            async with open_private_nursery() as nursery:
+                nursery.start_soon(_cancel_when_gone, receive, nursery.cancel_scope)
+                await send(start)
+                await self._tell(write)
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+                nursery.cancel_scope.cancel()
+        finally:
+            self._streams.count -= 1
+
+    async def _tell(self, write: Write) -> None:
+        ring = self._ring
+        await write(self._gap() if self._place is None else b": turnstop\n\n")
+        # Whoever has heard nothing has missed nothing.
+        number = self._place or ring.lost
+        while True:
+            if number < ring.lost:
+                number = ring.lost
+                await write(self._gap())
+            found: list[Record] | None = None
+            with trio.move_on_after(self._heartbeat):
+                found = [*await ring.wait_after(number)]
+            if found is None:
+                await write(b": \n\n")
+            elif not found:
+                return
+            else:
+                number = found[-1].number
+                await write(b"".join(self._event(one) for one in found))
+
+    def _gap(self) -> bytes:
+        reason = "events were missed: ask for the rooms, and how they stand"
+        return self._event(Record(self._ring.lost, "gap", to_line({"reason": reason})))
+
+    def _event(self, record: Record) -> bytes:
+        lines = f"id: {self._epoch}-{record.number}\nevent: {record.kind}\ndata: {record.data}\n\n"
+        return lines.encode()
 
 
-def _event(epoch: str, number: int, kind: str, data: str) -> bytes:
-    return f"id: {epoch}-{number}\nevent: {kind}\ndata: {data}\n\n".encode()
+async def _cancel_when_gone(receive: Receive, scope: trio.CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()
