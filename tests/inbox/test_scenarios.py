@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -293,7 +294,7 @@ async def test_d14_paused_probes_stay_as_they_are_and_idle_ones_double_to_a_cap(
         await trio.sleep(601)
         paused, idle = world.feed.at("next", "paused"), world.feed.at("next", "idle")
         assert [when - began for when in paused] == [60 * n for n in range(1, 11)]
-        gaps = [later - sooner for sooner, later in zip(idle, idle[1:], strict=False)]
+        gaps = [later - sooner for sooner, later in itertools.pairwise(idle)]
         assert gaps[-3:] == [120, 120, 120]
 
 

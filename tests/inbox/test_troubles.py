@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-import logging
+import itertools
 from typing import Any
 
 import pytest
@@ -32,7 +32,7 @@ async def test_a_call_that_fails_is_tried_again_later_and_later_and_reported(
         await trio.sleep(10)
         assert (world.began, world.left()) == (["1"], [])
         first = [when for when in tap.at(call) if when < 10 or call == "acknowledge"][:6]
-        gaps = [later - sooner for sooner, later in zip(first, first[1:], strict=False)]
+        gaps = [later - sooner for sooner, later in itertools.pairwise(first)]
         assert all(0.1 * 2**n <= gap <= 0.1 * 2**n + 0.1 for n, gap in enumerate(gaps[:5]))
         assert world.inbox.statistics().troubles == 5
     assert caplog.text.count(f"the feed's {call} failed") == 5
@@ -255,7 +255,7 @@ async def test_a_day_of_paused_and_idle_rooms_is_a_few_probes_and_no_memory() ->
 
     steps = Steps()
     async with serving(backend=Recorder(cancel=ending())) as world:
-        for number in range(10):
+        for number in range(3):
             await world.post(f"p{number}", room=f"paused {number}")
             world.inbox.synthesize(f"paused {number}", "work")
             world.press(STOP, f"paused {number}")
@@ -265,20 +265,20 @@ async def test_a_day_of_paused_and_idle_rooms_is_a_few_probes_and_no_memory() ->
         trio.lowlevel.add_instrument(steps)
         first, second = await half(world), await half(world)
     # A minute for each that is paused, and two for each that is idle.
-    assert second[0] == pytest.approx(10 * 720 + 10 * 360, abs=20)
+    assert second[0] == pytest.approx(3 * 720 + 3 * 360, abs=6)
     assert steps.count < 10 * (first[0] + second[0])
     assert abs(second[1] - first[1]) < 100
     assert second[2] == first[2]
 
 
-async def test_a_stop_of_a_thousand_rooms_takes_about_as_long_as_that_of_one() -> None:
-    async with serving(backend=Recorder(cancel=ending(takes=0.05)), at_once=1000) as world:
-        for number in range(1000):
+async def test_a_stop_of_a_hundred_rooms_takes_as_long_as_that_of_one() -> None:
+    async with serving(backend=Recorder(cancel=ending(takes=0.05)), at_once=100) as world:
+        for number in range(100):
             world.feed.post(f"r{number}", "work")
         await settle()
-        assert len(world.live) == 1000
+        assert len(world.live) == 100
         settled = await world.press(STOP, None).settled()
-        assert len(settled) == 1000
-        assert trio.current_time() <= 3 * 0.05
+        assert len(settled) == 100
+        assert trio.current_time() == 0.05
         await settle()
-        assert world.inbox.statistics().paused == 1000
+        assert world.inbox.statistics().paused == 100

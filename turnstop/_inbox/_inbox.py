@@ -80,14 +80,12 @@ class InboxStatistics:
 class Inbox(metaclass=OnlyMadeByUs):
     """Rooms that are being served. Made by `serve_rooms`, which hands it to `nursery.start`."""
 
-    def __init__(
-        self, rooms: Rooms[Any], feed: Feed, rules: Rules, nursery: trio.Nursery, at_once: int
-    ) -> None:
+    def __init__(self, rooms: Rooms[Any], feed: Feed, rules: Rules, at_once: int) -> None:
         self.rooms = rooms
         self.feed = feed
         self.rules = rules
         self.limiter = trio.CapacityLimiter(at_once)
-        self._nursery = nursery
+        self.nursery: trio.Nursery
         self._served: dict[str, Room] = {}
         self._retired: set[str] = set()
         self._applied: OrderedDict[str, None] = OrderedDict()
@@ -156,7 +154,7 @@ class Inbox(metaclass=OnlyMadeByUs):
         """Serve a room."""
         room = self._served[name] = Room(name, self, paused)
         self._retired.discard(name)
-        self._nursery.start_soon(room.run, name=f"turnstop room {name}")
+        self.nursery.start_soon(room.run, name=f"turnstop room {name}")
 
     def synthesize(self, room: str, content: Any, *, id: str | None = None) -> None:
         """Have the room's agent work on something that nobody has posted.
@@ -216,22 +214,41 @@ class Inbox(metaclass=OnlyMadeByUs):
                     self._note_told()
                 self._news = trio.Event()
         finally:
-            with trio.move_on_after(self.rules.finish_within, shield=True):
-                await self._tell_the_rest()
+            await self.tell_the_rest()
 
     def _note_told(self) -> None:
         control, rooms = self._untold.popleft()
         for name in rooms:
             self._served[name].note_told(control)
 
-    async def _tell_the_rest(self) -> None:
-        while self._untold:
-            control, rooms = self._untold.popleft()
-            try:
-                await self.feed.applied(control, rooms)
-            except Exception as error:
-                kind = control.kind.value
-                logger.warning("the feed was not told of a %s: %s", kind, type(error).__name__)
+    async def tell_the_rest(self) -> None:
+        """Tell the feed of what it was not told of, once, on the way out.
+
+        **Cancellation:** none: it is bounded by `finish_within`.
+        """
+        with trio.move_on_after(self.rules.finish_within, shield=True):
+            while self._untold:
+                control, rooms = self._untold.popleft()
+                try:
+                    await self.feed.applied(control, rooms)
+                except Exception as error:
+                    kind = control.kind.value
+                    logger.warning("the feed was not told of a %s: %s", kind, type(error).__name__)
+
+    async def listen(self, while_asking: Literal["queue", "refuse"]) -> NoReturn:
+        """Take what the feed receives.
+
+        **Cancellation:** what was received has been applied.
+        """
+        while True:
+            item = await self.tell(self.feed.receive)
+            if isinstance(item, Control):
+                self.control(item)
+            elif while_asking == "refuse" and self.is_asking(item.room):
+                reason = "the room waits for a decision"
+                self.nursery.start_soon(self.tell, self.feed.refuse, item, reason)
+            else:
+                self.nudge(item.room)
 
     async def retire(self, room: Room) -> bool:
         """Retire a room that has nothing to do; False where a message has come meanwhile.
@@ -313,22 +330,14 @@ async def serve_rooms(
     released.
     """
     rules = Rules(handle, hydrate, handle_within, probe_every, retire_after, finish_within)
+    inbox: Inbox = Inbox._create(rooms, feed, rules, at_once)
     try:
-        async with open_private_nursery() as nursery:
-            inbox: Inbox = Inbox._create(rooms, feed, rules, nursery, at_once)
+        async with open_private_nursery() as inbox.nursery:
             for room, paused in (await inbox.tell(feed.rooms)).items():
                 inbox.open(room, paused=paused)
-            nursery.start_soon(inbox.tell_controls)
+            inbox.nursery.start_soon(inbox.tell_controls)
             task_status.started(inbox)
-            while True:
-                item = await inbox.tell(feed.receive)
-                if isinstance(item, Control):
-                    inbox.control(item)
-                elif while_asking == "refuse" and inbox.is_asking(item.room):
-                    reason = "the room waits for a decision"
-                    nursery.start_soon(inbox.tell, feed.refuse, item, reason)
-                else:
-                    inbox.nudge(item.room)
+            await inbox.listen(while_asking)
     except (RoomsClosed, BaseExceptionGroup) as error:
         closed = _closed_in(error)
         if closed is None:
@@ -336,6 +345,9 @@ async def serve_rooms(
         # At the end of everything a room may find the rooms closed before it is cancelled.
         await trio.lowlevel.checkpoint_if_cancelled()
         reraise(closed)
+    finally:
+        # What was pressed while the rooms unwound.
+        await inbox.tell_the_rest()
 
 
 def _closed_in(error: BaseException) -> RoomsClosed | None:

@@ -197,7 +197,7 @@ class Room:
 
     async def _deliver(self, message: Message) -> bool:
         """Have a message handled; False where that cannot be, for now."""
-        keeper, fate, reason = self.keeper, Fate.LEFT, ""
+        keeper, reason = self.keeper, ""
         delivery = self.delivery = Delivery(message, keeper.rooms)
         try:
             try:
@@ -205,6 +205,7 @@ class Room:
                     return False
                 fate, reason = await delivery.run(self._handle, keeper.limiter, keeper.rules.within)
             except BaseException:
+                fate = Fate.CONSUMED if delivery.is_interrupted else Fate.LEFT
                 await self._tell_at_last(message, fate, reason)
                 raise
             await self._tell(message, fate, reason)

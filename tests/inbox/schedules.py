@@ -1,0 +1,417 @@
+"""Random messages and controls: the script of one run, how it is played, and what must hold.
+
+    python tests/inbox/schedules.py 10000 [seed]
+
+A step is a tuple: its name, and what it needs. Time is virtual; `passes` are passes of Trio's
+scheduler, so that steps meet in the middle of what the inbox does.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+    __package__ = "inbox"
+
+import attrs
+import trio
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    rule,
+    run_state_machine_as_test,
+)
+from kernel.backend import COMPLETED, FAILED, Act, Recorder, ending, passes, settle
+from trio.testing import MockClock
+
+from turnstop import Applied, Control, ControlKind, Delivery, Ending, Inbox, Message
+from turnstop.feeds import MemoryFeed
+
+from .world import INTERRUPT, PLAY, STOP, Tap, World, serving
+
+ROOMS = ("a", "b", "c")
+TERMINAL = {"acknowledge", "fail"}
+
+
+@attrs.frozen
+class Setting:
+    """How a run is set up."""
+
+    cancel: str = "at once"
+    starts_in: float = 0.0
+    hydrates_in: float = 0.0
+    turns: int = 1
+    attempts: int = 1
+    at_once: int = 32
+    within: float = float("inf")
+    retire_after: float | None = None
+
+    def backend(self) -> Recorder:
+        acts = {
+            "at once": ending(),
+            "late": ending(takes=0.5),
+            "too late": ending(COMPLETED),
+            "at last": Act(takes=1e6),
+        }
+        return Recorder(start=Act(takes=self.starts_in), cancel=acts[self.cancel])
+
+
+class Ledger(World):
+    """A world that notes what happens, and raises what must not."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting.backend(), Tap(MemoryFeed(attempts=setting.attempts)))
+        self.setting = setting
+        self.posted: dict[str, list[str]] = {room: [] for room in ROOMS}
+        self.made: dict[str, list[str]] = {room: [] for room in ROOMS}
+        self.over: dict[str, str] = {}
+        self.begun: dict[str, list[str]] = {room: [] for room in ROOMS}
+        self.paused: set[str] = set()
+        self.decided: dict[str, ControlKind] = {}
+        self.handling_now: dict[str, Delivery] = {}
+        self.pressed: list[Control] = []
+        self.asked: list[str] = []
+        self.shutting = False
+        self.faults: list[AssertionError] = []
+        self._attach()
+
+    # What it overhears.
+
+    def _attach(self) -> None:
+        for name in ("acknowledge", "fail", "release"):
+            self.feed.levers[name] = self._hear(name)
+        self.feed.levers["claim"] = self._hear_claim
+
+    async def _hear_claim(self, call: Any, message: Message) -> Any:
+        # A new try: what was pressed during an earlier one is done with.
+        self.decided.pop(message.id, None)
+        return await call(message)
+
+    def _hear(self, name: str) -> Any:
+        async def heard(call: Any, message: Message, *more: Any) -> None:
+            try:
+                self.judge(name, message)
+            except AssertionError as fault:
+                # The inbox would only try again.
+                self.faults.append(fault)
+            await call(message, *more)
+            if name in TERMINAL and message.id not in {m.id for m in self._unfinished()}:
+                self.over.setdefault(message.id, name)
+
+        return heard
+
+    def _unfinished(self) -> list[Message]:
+        return [message for room in ROOMS for message in self.feed.unfinished(room)]
+
+    def judge(self, name: str, message: Message) -> None:
+        """What the feed is told agrees with what was pressed while the message was handled."""
+        decided, delivery = self.decided.get(message.id), self.handling_now.get(message.id)
+        finished = delivery is not None and (
+            delivery._turns and delivery._turns[-1].ending is Ending.FINISHED
+        )
+        if decided is None:
+            assert name != "release" or self.shutting, f"{message.id} was given back unasked"
+        elif decided is STOP and not finished:
+            assert name == "release", f"{message.id} was stopped, and the feed told {name}"
+        elif decided is INTERRUPT and not finished:
+            assert name == "acknowledge", f"{message.id} was interrupted, and the feed told {name}"
+
+    async def handle(self, delivery: Delivery) -> None:
+        room, name = delivery.room, delivery.message.id
+        try:
+            self.check_begin(room, name, delivery)
+        except AssertionError as fault:
+            self.faults.append(fault)
+        self.handling_now[name] = delivery
+        async with self.handling(delivery):
+            for _ in range(self.setting.turns):
+                async with delivery.turn() as turn:
+                    async for _event in turn:
+                        pass
+
+    def check_begin(self, room: str, name: str, delivery: Delivery) -> None:
+        assert room not in self.paused, f"{name} was begun in a paused room"
+        assert name not in self.over, f"{name} was begun, and is over"
+        mine = {*self.posted[room], *self.made[room]}
+        assert not mine & {*self.live}, f"{name} was begun beside {self.live}"
+        if not delivery.message.synthetic:
+            before = self.posted[room][: self.posted[room].index(name)]
+            assert {*before} <= {*self.over}, f"{name} was begun before {before}"
+        self.begun[room].append(name)
+
+    def overhear(self, original: Callable[[Inbox, Control], Applied]) -> Any:
+        """What takes the place of `Inbox.control`."""
+
+        def control(inbox: Inbox, control: Control) -> Applied:
+            known = {*inbox._served} | inbox._retired
+            reached = {room for room in known if control.room in (None, room)}
+            for room in reached:
+                self._decide(inbox, room, control)
+            applied = original(inbox, control)
+            self.pressed.append(control)
+            if control.turn_id is None and not applied.repeated and {*applied.rooms} != reached:
+                self.faults.append(AssertionError(f"{control} reached only {applied}"))
+            self.asked += applied.turn_ids
+            return applied
+
+        return control
+
+    def _decide(self, inbox: Inbox, room: str, control: Control) -> None:
+        if control.kind is PLAY:
+            self.paused.discard(room)
+            return
+        if control.id is not None and control.id in inbox._applied:
+            return
+        served = inbox._served.get(room)
+        delivery = None if served is None else served.delivery
+        if control.turn_id is not None and (
+            delivery is None or control.turn_id not in delivery.turn_ids
+        ):
+            return
+        if delivery is not None and delivery._open:
+            self.decided[delivery.message.id] = control.kind
+        if control.kind is STOP:
+            self.paused.add(room)
+
+    # What it does.
+
+    async def play(self, steps: list[tuple[Any, ...]]) -> None:
+        position = 0
+        while position is not None:
+            position = await self._serve(steps, position)
+        self.check_end()
+
+    async def _serve(self, steps: list[tuple[Any, ...]], position: int) -> int | None:
+        self.shutting = False
+        hydrate = self.setting.hydrates_in
+
+        async def hydration(delivery: Delivery) -> None:
+            await trio.sleep(hydrate)
+
+        async with serving(
+            world=self,
+            hydrate=hydration if hydrate else None,
+            at_once=self.setting.at_once,
+            handle_within=self.setting.within,
+            retire_after=self.setting.retire_after,
+        ):
+            for number, (name, *more) in enumerate(steps[position:], position + 1):
+                if name == "restart":
+                    self._mend()
+                    self.shutting = True
+                    return number
+                await getattr(self, f"do_{name}")(*more)
+            await self._drain()
+            self.shutting = True
+        return None
+
+    def _mend(self) -> None:
+        self.feed.levers.clear()
+        self._attach()
+
+    async def do_post(self, room: str) -> None:
+        name = f"{room}{len(self.posted[room])}"
+        self.posted[room].append(name)
+        self.feed.post(room, "work", id=name)
+
+    async def do_make(self, room: str) -> None:
+        name = f"{room}-made-{len(self.made[room])}"
+        self.made[room].append(name)
+        self.inbox.synthesize(room, "work", id=name)
+
+    async def do_press(self, kind: str, room: str | None, id: str | None, named: bool) -> None:
+        control = self._control(kind, room, id, named)
+        self.inbox.control(control)
+
+    async def do_send(self, kind: str, room: str | None, id: str | None, named: bool) -> None:
+        control = self._control(kind, room, id, named)
+        if control.kind is PLAY:
+            # From here on a probe may find the room resumed.
+            self.paused -= {*ROOMS} if room is None else {room}
+        self.feed.control(control)
+
+    def _control(self, kind: str, room: str | None, id: str | None, named: bool) -> Control:
+        turn_id = self.backend.remotes[-1].turn_id if named and self.backend.remotes else None
+        return Control(ControlKind(kind), room, turn_id, id)
+
+    async def do_finish(self, how: str) -> None:
+        for remote in self.backend.remotes[-1:]:
+            ends = {"well": COMPLETED, "badly": FAILED, "lost": OSError("lost")}
+            remote.finish(ends[how])
+
+    async def do_wait(self, seconds: float) -> None:
+        await trio.sleep(seconds)
+
+    async def do_pass(self, count: int) -> None:
+        await passes(count)
+
+    async def do_break(self, call: str, times: int) -> None:
+        self._after(call, lambda: self.feed.break_(call, times))
+
+    async def do_slow(self, call: str, seconds: float, late: bool) -> None:
+        slow = self.feed.answer_late if late else self.feed.slow
+        self._after(call, lambda: slow(call, seconds))
+
+    def _after(self, call: str, change: Any) -> None:
+        """A lever behind the ear, where there is one."""
+        ear = self.feed.levers.get(call)
+        change()
+        if ear is not None:
+            lever = self.feed.levers[call]
+
+            async def both(real: Any, *args: Any) -> Any:
+                async def late(*inner: Any) -> Any:
+                    return await lever(real, *inner)
+
+                return await ear(late, *args)
+
+            self.feed.levers[call] = both
+
+    async def _drain(self) -> None:
+        """Everything is resumed and finishes, whatever it takes."""
+        self._mend()
+        await trio.sleep(200)
+        for _ in range(200):
+            self.inbox.control(Control(PLAY))
+            await settle()
+            for remote in self.backend.remotes:
+                remote.finish(COMPLETED)
+            await trio.sleep(10)
+            waiting = any(room.synthetic or room.delivery for room in self.inbox._served.values())
+            if not self._unfinished() and not waiting:
+                return
+        raise AssertionError(f"never finished: {self._unfinished()}, {self.inbox._served}")
+
+    def check_end(self) -> None:
+        if self.faults:
+            raise self.faults[0]
+        for room in ROOMS:
+            assert {*self.posted[room]} <= {*self.over}, f"lost of {room}: {self.over}"
+            first = list(dict.fromkeys(self.begun[room]))
+            for kind in (self.posted[room], self.made[room]):
+                order = [name for name in first if name in kind]
+                assert order == [name for name in kind if name in order], f"order: {order}"
+        told = [kind for _, kind in self.feed.told("applied")]
+        wanted = iter(told)
+        assert all(control.kind.value in wanted for control in self.pressed), "not told of all"
+        found = {one.turn_id: one for one in self.settlements}
+        for turn_id in self.asked:
+            request, how = found[turn_id].request, found[turn_id].ending
+            assert request is not None or how in (Ending.FINISHED, Ending.FAILED)
+
+
+def play(setting: Setting, steps: list[tuple[Any, ...]]) -> None:
+    """Play one script in virtual time."""
+    ledger = Ledger(setting)
+    with mock.patch.object(Inbox, "control", ledger.overhear(Inbox.control)):
+        trio.run(ledger.play, steps, clock=MockClock(autojump_threshold=0))
+
+
+class Schedules(RuleBasedStateMachine):
+    """Writes a script, step by step, and plays it at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setting = Setting()
+        self.steps: list[tuple[Any, ...]] = []
+
+    @initialize(
+        setting=st.builds(
+            Setting,
+            cancel=st.sampled_from(["at once", "late", "too late", "at last"]),
+            starts_in=st.sampled_from([0.0, 0.3]),
+            hydrates_in=st.sampled_from([0.0, 0.2]),
+            turns=st.sampled_from([1, 2]),
+            attempts=st.sampled_from([1, 2]),
+            at_once=st.sampled_from([32, 1]),
+            within=st.sampled_from([float("inf"), 20.0]),
+            retire_after=st.sampled_from([None, 5.0]),
+        )
+    )
+    def set_up(self, setting: Setting) -> None:
+        self.setting = setting
+
+    @rule(room=st.sampled_from(ROOMS))
+    def post(self, room: str) -> None:
+        self.steps.append(("post", room))
+
+    @rule(room=st.sampled_from(ROOMS))
+    def post_once_more(self, room: str) -> None:
+        self.steps.append(("post", room))
+
+    @rule(room=st.sampled_from(ROOMS))
+    def make(self, room: str) -> None:
+        self.steps.append(("make", room))
+
+    @rule(
+        way=st.sampled_from(["press", "send"]),
+        kind=st.sampled_from(["stop", "interrupt", "play"]),
+        room=st.sampled_from([*ROOMS, *ROOMS, None]),
+        id=st.sampled_from([None, None, "x", "y"]),
+        named=st.sampled_from([False, False, True]),
+    )
+    def control(self, way: str, kind: str, room: str | None, id: str | None, named: bool) -> None:
+        self.steps.append((way, kind, room, id, named and kind != "play"))
+
+    @rule(how=st.sampled_from(["well", "well", "badly", "lost"]))
+    def finish(self, how: str) -> None:
+        self.steps.append(("finish", how))
+
+    @rule(seconds=st.sampled_from([0.1, 0.25, 0.5, 3.0, 10.0, 70.0]))
+    def wait(self, seconds: float) -> None:
+        self.steps.append(("wait", seconds))
+
+    @rule(count=st.integers(1, 8))
+    def pass_(self, count: int) -> None:
+        self.steps.append(("pass", count))
+
+    @rule(
+        call=st.sampled_from(["receive", "next", "claim", "release", "acknowledge", "applied"]),
+        times=st.integers(1, 3),
+    )
+    def break_(self, call: str, times: int) -> None:
+        self.steps.append(("break", call, times))
+
+    @rule(
+        call=st.sampled_from(["receive", "next", "claim", "release", "acknowledge", "applied"]),
+        seconds=st.sampled_from([0.1, 2.0]),
+        late=st.booleans(),
+    )
+    def slow(self, call: str, seconds: float, late: bool) -> None:
+        self.steps.append(("slow", call, seconds, late and call != "receive"))
+
+    @rule()
+    def restart(self) -> None:
+        self.steps.append(("restart",))
+
+    def teardown(self) -> None:
+        play(self.setting, self.steps)
+
+
+def main() -> None:
+    """Play as many schedules as the first argument says."""
+    count = int(sys.argv[1])
+    logging.disable()
+    how = settings(
+        max_examples=count,
+        stateful_step_count=40,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, Phase.shrink],
+    )
+    machine = seed(int(sys.argv[2]) if len(sys.argv) > 2 else 0)(Schedules)
+    run_state_machine_as_test(machine, settings=how)
+    print(f"{count} schedules: no control lost, no message lost, none twice at once, order kept")
+
+
+if __name__ == "__main__":
+    main()
