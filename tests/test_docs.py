@@ -21,6 +21,7 @@ import pytest
 import turnstop
 import turnstop.abc
 import turnstop.events
+import turnstop.feeds
 import turnstop.testing
 from turnstop.testing import ABILITIES, LEVERS, OBLIGATIONS
 
@@ -55,6 +56,9 @@ NEEDS = {
     "a2a": Need(lambda: importlib.util.find_spec("a2a") is not None, "pip install 'turnstop[a2a]'"),
     "httpx2": Need(
         lambda: importlib.util.find_spec("httpx2") is not None, "pip install 'turnstop[opencode]'"
+    ),
+    "inbox": Need(
+        lambda: importlib.util.find_spec("tenacity") is not None, "pip install 'turnstop[inbox]'"
     ),
     "lab": Need(lambda: importlib.util.find_spec("h11") is not None, "pip install 'turnstop[lab]'"),
 }
@@ -179,6 +183,7 @@ def test_reference_lists_every_public_name() -> None:
     assert sorted(_section(page, "turnstop")) == turnstop.__all__
     assert sorted(_section(page, "turnstop.abc")) == sorted(turnstop.abc.__all__)
     assert sorted(_section(page, "turnstop.events")) == sorted(events)
+    assert sorted(_section(page, "turnstop.feeds")) == sorted(turnstop.feeds.__all__)
     assert sorted(_section(page, "turnstop.testing")) == sorted(turnstop.testing.__all__)
 
 

@@ -184,7 +184,7 @@ class Ledger(World):
     # What it does.
 
     async def play(self, steps: list[tuple[Any, ...]]) -> None:
-        position = 0
+        position: int | None = 0
         while position is not None:
             position = await self._serve(steps, position)
         self.check_end()

@@ -319,8 +319,10 @@ async def test_rooms_that_close_end_the_serving_and_leave_the_messages(grouped: 
         if not grouped:
             await world.handle(delivery)
             return
-        async with trio.open_nursery() as outer, trio.open_nursery():
-            outer.start_soon(world.handle, delivery)
+        try:
+            await world.handle(delivery)
+        except RoomsClosed as error:
+            raise ExceptionGroup("two", [ValueError(), ExceptionGroup("one", [error])]) from error
 
     world = World(Recorder(), Tap(MemoryFeed()))
     raised: list[BaseException] = []

@@ -296,6 +296,10 @@ async def test_d14_paused_probes_stay_as_they_are_and_idle_ones_double_to_a_cap(
         assert [when - began for when in paused] == [60 * n for n in range(1, 11)]
         gaps = [later - sooner for sooner, later in itertools.pairwise(idle)]
         assert gaps[-3:] == [120, 120, 120]
+        world.press(STOP, "idle")
+        stopped = trio.current_time()
+        await trio.sleep(61)
+        assert world.feed.at("next", "idle")[-1] == stopped + 60
 
 
 async def test_d15_a_control_discards_what_the_feed_was_asked_before_it() -> None:

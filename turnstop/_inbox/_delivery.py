@@ -125,8 +125,6 @@ class Delivery:
         reason, late = "", False
         try:
             with self._scope:
-                # A control that came before the handler began lets it not begin at all.
-                await trio.lowlevel.checkpoint_if_cancelled()
                 async with limiter:
                     with trio.move_on_after(within) as limit:
                         await handle(self)

@@ -229,9 +229,11 @@ class Room:
         return claim is Claim.MINE or (claim is Claim.PAUSED and delivery.is_interrupted)
 
     async def _handle(self, delivery: Delivery) -> None:
-        if self.keeper.rules.hydrate is not None:
-            await self.keeper.rules.hydrate(delivery)
-        await self.keeper.rules.handle(delivery)
+        for step in (self.keeper.rules.hydrate, self.keeper.rules.handle):
+            if step is not None:
+                # A control that came in the very step before lets it not begin at all.
+                await trio.lowlevel.checkpoint_if_cancelled()
+                await step(delivery)
 
     async def _tell(self, message: Message, fate: Fate, reason: str) -> None:
         if message.synthetic:

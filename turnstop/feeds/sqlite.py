@@ -68,7 +68,10 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    database = sqlite3.connect(path, check_same_thread=False, timeout=10.0)
+    try:
+        database = sqlite3.connect(path, check_same_thread=False, timeout=10.0)
+    except sqlite3.Error as error:
+        raise type(error)(f"{path}: {error}") from error
     try:
         ((version,),) = database.execute("PRAGMA user_version").fetchall()
         if version > _VERSION:
