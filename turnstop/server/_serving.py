@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import inspect
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, cast, final
@@ -63,15 +63,22 @@ def _poster(feed: Any) -> Callable[..., Awaitable[Message]]:
     return post
 
 
-def _config(settings: Settings) -> hypercorn.Config:
+def _config(settings: Settings, sockets: Sequence[int]) -> hypercorn.Config:
     config = hypercorn.Config()
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    config.bind = [f"{host}:{settings.port}"]
+    config.bind = [f"fd://{number}" for number in sockets]
     config.accesslog = None
     config.errorlog = None
     config.include_server_header = False
     config.graceful_timeout = settings.close_within
     return config
+
+
+async def _listen(settings: Settings) -> tuple[str, list[int]]:
+    """Where it is, and the sockets; here, for Hypercorn would leave open what it cannot bind."""
+    listeners = await trio.open_tcp_listeners(settings.port, host=settings.host)
+    host, port = listeners[0].socket.getsockname()[:2]
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return url, [listener.socket.detach() for listener in listeners]
 
 
 @asynccontextmanager
@@ -110,10 +117,10 @@ async def open_server(
                     inbox = await nursery.start(_serving(rooms, desk, feed))
                     desk.open(inbox)
                     app = make_app(Front(desk, rooms.statistics), _version())
-                    (url,) = await connections.start(
-                        partial(
-                            serve, cast("Any", app), _config(settings), shutdown_trigger=over.wait
-                        )
+                    url, sockets = await _listen(settings)
+                    config = _config(settings, sockets)
+                    await connections.start(
+                        partial(serve, cast("Any", app), config, shutdown_trigger=over.wait)
                     )
                     try:
                         yield Server(url, rooms, inbox)

@@ -1,0 +1,313 @@
+"""`turnstop serve` as a program, and the commands that talk to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from click.testing import CliRunner, Result
+
+from turnstop.cli.client.showing import visible
+from turnstop.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+COMMAND = (sys.executable, "-c", "from turnstop.cli.main import main; main()")
+TOKEN = "only-for-this-test"
+STUBBORN = """
+import subprocess, sys, trio
+from turnstop.adapters.local import open_local
+from turnstop.events import Text
+
+async def stubborn(work):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    work.emit(Text(f"child {child.pid} "))
+    with trio.CancelScope(shield=True):
+        await trio.to_thread.run_sync(child.wait)
+
+async def refusing(work):
+    work.emit(Text("no "))
+    with trio.CancelScope(shield=True):
+        await trio.sleep(600)
+
+def open_stubborn():
+    return open_local(stubborn)
+
+def open_refusing():
+    return open_local(refusing)
+"""
+
+
+@attrs.define
+class Program:
+    process: subprocess.Popen[str]
+    url: str
+
+    def run(self, *args: str, token: str = TOKEN) -> Result:
+        env = {"TURNSTOP_TOKEN": token, "TURNSTOP_URL": self.url}
+        return CliRunner().invoke(main, args, env=env)
+
+    def told(self, *args: str) -> Any:
+        result = self.run(*args, "--json")
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    def events(self, room: str = "kitchen") -> list[dict[str, Any]]:
+        """What has happened there so far."""
+        import httpx2
+
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        url = f"{self.url}/rooms/{room}/events"
+        found, rest, end = [], "", time.monotonic() + 0.5
+        try:
+            with httpx2.stream("GET", url, headers=headers, timeout=0.3, trust_env=False) as stream:
+                for chunk in stream.iter_text():
+                    *blocks, rest = (rest + chunk).split("\n\n")
+                    for block in blocks:
+                        lines = dict(line.split(": ", 1) for line in block.split("\n"))
+                        if "data" in lines:
+                            found.append({"type": lines["event"], **json.loads(lines["data"])})
+                    if time.monotonic() > end:
+                        break
+        except httpx2.TimeoutException:
+            pass
+        return found
+
+    def wait_for(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            if found := next(filter(wanted, self.events()), None):
+                return found
+        raise AssertionError(f"not in {self.events()}")
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        self.process.send_signal(number)
+        _, err = self.process.communicate(timeout=60)
+        return self.process.returncode, err
+
+
+@contextmanager
+def serve(*args: str, cwd: Path | None = None, **env: str) -> Iterator[Program]:
+    paths = os.pathsep.join(map(str, filter(None, (ROOT, cwd))))
+    process = subprocess.Popen(
+        [*COMMAND, "serve", "--port", "0", "--json", *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": paths, "TURNSTOP_TOKEN": TOKEN, **env},
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, process.communicate(timeout=30)[1]
+        yield Program(process, json.loads(line)["url"])
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def is_text(event: dict[str, Any]) -> bool:
+    return event["type"] == "text"
+
+
+def is_settled(event: dict[str, Any]) -> bool:
+    return event["type"] == "settlement"
+
+
+def test_a_message_is_sent_stopped_and_goes_on() -> None:
+    with serve() as program:
+        assert program.told("send", "kitchen", "count to 5000", "--id", "m") == {"id": "m"}
+        turn = program.wait_for(is_text)["turn_id"]
+        told = program.told("stop", "kitchen", "--wait", "--reason", "enough")
+        assert told["turn_ids"] == [turn]
+        (settlement,) = told["settlements"]
+        assert settlement["ending"] == "stopped"
+        assert settlement["request"]["reason"] == "enough"
+        assert program.told("play", "kitchen")["rooms"] == ["kitchen"]
+        program.wait_for(lambda one: one["type"] == "turn" and one["turn_id"] != turn)
+        assert "no turn" not in program.run("interrupt", "kitchen", "--wait").stdout
+        program.wait_for(lambda one: one.get("state") == "handled")
+        assert program.end() == (0, "ending: 0 turns are stopped; once more kills\n")
+
+
+def test_watch_shows_what_happens_and_ends_with_the_server() -> None:
+    with serve() as program:
+        program.told("send", "kitchen", "count to 3")
+        program.wait_for(is_settled)
+        watching = subprocess.Popen(
+            [
+                *COMMAND,
+                "watch",
+                "--url",
+                f"{program.url}/#token={TOKEN}",
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TURNSTOP_TOKEN": ""},
+        )
+        assert watching.stdout is not None
+        lines = [watching.stdout.readline() for _ in range(5)]
+        assert lines[0].endswith("count to 3\n")
+        assert lines[3] == "kitchen: 1 2 3 \n"
+        assert lines[4].startswith("kitchen: settlement FINISHED")
+        assert program.end()[0] == 0
+        _, err = watching.communicate(timeout=30)
+        assert (watching.returncode, err) == (0, "")
+
+
+def test_watch_is_interrupted_by_ctrl_c() -> None:
+    with serve() as program:
+        program.told("send", "kitchen", "count to 5000")
+        watching = subprocess.Popen(
+            [*COMMAND, "watch", "--url", program.url, "kitchen"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TURNSTOP_TOKEN": TOKEN},
+        )
+        assert watching.stdout is not None
+        watching.stdout.readline()
+        watching.send_signal(signal.SIGINT)
+        _, err = watching.communicate(timeout=30)
+        assert (watching.returncode, err) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_every_turn_and_what_is_unfinished_is_handled_by_the_next(
+    number, tmp_path
+) -> None:
+    file = str(tmp_path / "messages.db")
+    with serve("--file", file) as program:
+        program.told("send", "kitchen", "count to 5000")
+        program.told("send", "kitchen", "count to 2")
+        program.wait_for(is_text)
+        code, err = program.end(number)
+        assert (code, err) == (0, "ending: 1 turns are stopped; once more kills\n")
+    with serve("--file", file) as program:
+        program.wait_for(is_text)
+        first = program.events()[0]
+        assert (first["type"], first["content"]) == ("message", "count to 5000")
+        program.told("interrupt", "kitchen")
+        program.wait_for(lambda one: is_settled(one) and one["ending"] == "finished")
+
+
+def test_a_paused_room_is_paused_in_the_next_server_too(tmp_path) -> None:
+    file = str(tmp_path / "messages.db")
+    with serve("--file", file) as program:
+        program.told("send", "kitchen", "count to 5000")
+        program.wait_for(is_text)
+        program.told("stop", "kitchen", "--wait")
+        assert program.end()[0] == 0
+    with serve("--file", file) as program:
+        program.wait_for(lambda one: one["type"] == "paused")
+        assert not any(map(is_text, program.events()))
+        program.told("play", "kitchen")
+        program.wait_for(is_text)
+
+
+def test_a_second_signal_kills_what_the_turns_have_started(tmp_path) -> None:
+    (tmp_path / "stubborn.py").write_text(STUBBORN)
+    budget = ("--cancel-within", "60", "--kill-within", "60")
+    with serve(*budget, "stubborn:open_stubborn", cwd=tmp_path) as program:
+        program.told("send", "kitchen", "x")
+        child = int(program.wait_for(is_text)["delta"].split()[1])
+        program.process.send_signal(signal.SIGTERM)
+        assert program.process.stderr is not None
+        assert program.process.stderr.readline().startswith("ending: 1 turns")
+        code, err = program.end()
+        assert (code, err) == (0, "killed 1 processes\n")
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+
+
+def test_a_second_signal_ends_it_whatever_refuses(tmp_path) -> None:
+    (tmp_path / "stubborn.py").write_text(STUBBORN)
+    with serve("stubborn:open_refusing", cwd=tmp_path) as program:
+        program.told("send", "kitchen", "x")
+        program.wait_for(is_text)
+        program.process.send_signal(signal.SIGINT)
+        assert program.process.stderr is not None
+        assert program.process.stderr.readline().startswith("ending: 1 turns")
+        begun = time.monotonic()
+        code, _ = program.end(signal.SIGTERM)
+        assert code == 128 + signal.SIGTERM
+        assert time.monotonic() - begun < 30
+
+
+def test_a_client_says_in_one_line_what_was_wrong() -> None:
+    with serve() as program:
+        wrong = program.run("send", "kitchen", "x", token="wrong")
+        assert (wrong.exit_code, wrong.stderr.count("\n")) == (1, 1)
+        assert "401" in wrong.stderr
+        nowhere = program.run("stop", "nowhere")
+        assert (nowhere.exit_code, nowhere.stdout) == (1, "")
+        assert "there is no room 'nowhere'" in nowhere.stderr
+        assert program.run("stop").exit_code == 2
+        assert program.run("stop", "--all").exit_code == 0
+        program.end()
+        gone = program.run("watch")
+        assert (gone.exit_code, gone.stderr.count("\n")) == (2, 1)
+        assert "no server answers" in gone.stderr
+    assert program.run("watch", "--url", "http://[", token="").exit_code == 2
+    assert program.run("send", "kitchen", "x", "--url", "http://[").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["codexx"], "did you mean codex"),
+        (["a2a"], "it takes URL behind its name"),
+        (["nothing:there"], "no module nothing"),
+        (["local"], "it takes FN behind its name"),
+        (["--file", "/nowhere/at/all.db"], "all.db"),
+        (["codex", "/nowhere/codex"], "/nowhere/codex"),
+    ],
+)
+def test_what_cannot_be_served_is_said_in_one_line(args, says) -> None:
+    result = CliRunner().invoke(main, ["serve", "--port", "0", *args])
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_port_that_is_taken_is_said_in_one_line() -> None:
+    with serve() as program:
+        port = program.url.rpartition(":")[2]
+        result = CliRunner().invoke(main, ["serve", "--port", port])
+        assert result.exit_code == 2
+        assert "in use" in result.stderr
+
+
+def test_a_new_token_is_printed_once_and_one_that_was_given_never(tmp_path) -> None:
+    with serve(TURNSTOP_TOKEN="") as program:
+        assert program.run("stop", "--all").exit_code == 1
+    process = subprocess.Popen(
+        [*COMMAND, "serve", "--port", "0", "-v"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TURNSTOP_TOKEN": TOKEN},
+    )
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=30)
+    assert "http://" in first
+    assert TOKEN not in first + out + err
+
+
+def test_what_an_agent_says_does_nothing_to_a_terminal() -> None:
+    assert visible("\x1b]0;title\x07\x1b[2Ja\tb\nc\u202ed\x9b") == (
+        "\ufffd]0;title\ufffd\ufffd[2Ja\tb\nc\ufffdd\ufffd"
+    )
