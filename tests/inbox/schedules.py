@@ -88,12 +88,6 @@ class Ledger(World):
     def _attach(self) -> None:
         for name in ("acknowledge", "fail", "release"):
             self.feed.levers[name] = self._hear(name)
-        self.feed.levers["claim"] = self._hear_claim
-
-    async def _hear_claim(self, call: Any, message: Message) -> Any:
-        # A new try: what was pressed during an earlier one is done with.
-        self.decided.pop(message.id, None)
-        return await call(message)
 
     def _hear(self, name: str) -> Any:
         async def heard(call: Any, message: Message, *more: Any) -> None:
@@ -103,6 +97,8 @@ class Ledger(World):
                 # The inbox would only try again.
                 self.faults.append(fault)
             await call(message, *more)
+            # What was pressed during this try is done with.
+            self.decided.pop(message.id, None)
             if name in TERMINAL and message.id not in {m.id for m in self._unfinished()}:
                 self.over.setdefault(message.id, name)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ import trio
 from kernel.backend import CANCELLED, COMPLETED, Act, Recorder, ending, hang, settle
 
 from turnstop import Delivery, Ending, RoomsClosed, StopBudget, open_rooms, serve_rooms
+from turnstop._inbox._inbox import _closed_in
+from turnstop._unwrap import open_private_nursery
 from turnstop.feeds import Claim, MemoryFeed
 
 from .world import INTERRUPT, PLAY, STOP, Tap, World, serving
@@ -341,6 +344,27 @@ async def test_rooms_that_close_end_the_serving_and_leave_the_messages(grouped: 
     assert len(raised) == 1
     assert (world.left("a"), world.left("b")) == (["1"], ["2"])
     assert world.feed.at("acknowledge") == world.feed.at("fail") == []
+
+
+async def test_a_room_that_is_retired_finds_the_rooms_closed() -> None:
+    world = World(Recorder(), Tap(MemoryFeed()))
+    with pytest.raises(RoomsClosed):
+        async with open_private_nursery() as nursery:
+            async with open_rooms(world.backend) as rooms:
+                serve = partial(serve_rooms, rooms, world.handle, world.feed, retire_after=5)
+                nursery.start_soon(serve)
+                await world.post("1")
+                await world.finish()
+            await trio.sleep(10)
+    assert world.done == ["1"]
+
+
+def test_rooms_that_close_hide_no_other_error() -> None:
+    closed = RoomsClosed("closed")
+    group = BaseExceptionGroup("two", [closed, BaseExceptionGroup("one", [closed])])
+    assert _closed_in(group) is _closed_in(closed) is closed
+    assert _closed_in(BaseExceptionGroup("two", [closed, KeyboardInterrupt()])) is None
+    assert _closed_in(ExceptionGroup("one", [ValueError()])) is None
 
 
 async def test_a_message_that_finds_the_rooms_closed_at_the_end_is_no_error() -> None:

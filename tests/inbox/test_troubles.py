@@ -142,6 +142,50 @@ async def test_the_last_controls_are_told_on_the_way_out() -> None:
         assert (world.began, world.inbox.statistics().paused) == ([], 1)
 
 
+async def test_the_last_controls_are_told_before_the_turns_are_settled() -> None:
+    async with serving(backend=Recorder(cancel=ending(takes=0.5))) as world:
+        await world.post("1")
+        world.press(STOP)
+    assert trio.current_time() == 0.5
+    assert set(world.feed.at("applied")) == {0.0}
+
+
+async def test_what_is_pressed_while_the_rooms_unwind_is_told_at_the_end() -> None:
+    async def press(world: World) -> None:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(0.2)
+            world.press(STOP)
+
+    async with serving(backend=Recorder(cancel=ending(takes=0.5))) as world:
+        await world.post("1")
+        world.nursery.start_soon(press, world)
+        await settle()
+    assert world.feed.at("applied", "stop") == [0.5]
+    assert await world.feed.rooms() == {"a": True}
+
+
+async def test_an_interrupt_in_the_step_of_a_shutdown_consumes_its_message() -> None:
+    async with serving() as world:
+        await world.post("1")
+        world.press(INTERRUPT)
+    assert world.left() == []
+
+
+async def test_a_room_that_the_feed_says_is_paused_is_asked_as_often_as_any_paused_one() -> None:
+    async def say_paused(call: Any, message: Any) -> Claim:
+        return Claim.PAUSED
+
+    async with serving(probe_every=60) as world:
+        await world.post("0")
+        await world.finish()
+        await trio.sleep(1000)
+        world.feed.levers["claim"] = say_paused
+        await world.post("1")
+        del world.feed.levers["claim"]
+        await trio.sleep(61)
+        assert world.began == ["0", "1"]
+
+
 async def test_a_room_that_is_paused_in_the_feed_is_paused_from_the_start() -> None:
     async with serving() as world:
         await world.post("1")
@@ -161,15 +205,17 @@ async def test_a_message_that_is_finished_already_makes_way_for_the_next() -> No
     async with serving() as world:
 
         async def finished(call: Any, message: Any) -> Claim:
-            if message.id == "1":
+            await trio.sleep(1)
+            if message.id in ("1", "2"):
                 await world.feed.feed.acknowledge(message)
                 return Claim.FINISHED
             found: Claim = await call(message)
             return found
 
         world.feed.levers["claim"] = finished
-        await world.post("1", "2")
-        assert world.began == ["2"]
+        await world.post("1", "2", "3")
+        await trio.sleep(4)
+        assert world.began == ["3"]
 
 
 @pytest.mark.parametrize("claim", [Claim.FINISHED, Claim.BUSY])
@@ -234,7 +280,7 @@ async def test_a_room_that_cannot_be_retired_yet_does_not_spin() -> None:
         world.press(INTERRUPT)
         await trio.sleep(500)
         assert world.inbox.statistics().rooms == 1
-        await trio.sleep(600)
+        await trio.sleep(501)
         assert world.inbox.statistics().rooms == 0
 
 

@@ -122,18 +122,19 @@ class Delivery:
 
         **Cancellation:** the handler is cancelled, and its turn settled.
         """
-        reason, late = "", False
+        reason = ""
         try:
-            with self._scope:
+            with self._scope as scope:
                 async with limiter:
-                    with trio.move_on_after(within) as limit:
-                        await handle(self)
-                    # A handler may swallow what cancels it; but its turn did not finish.
-                    late = limit.cancelled_caught or (limit.cancel_called and self._was_cut)
+                    scope.deadline = trio.current_time() + within
+                    await handle(self)
         except Exception as error:
             reason = self._reason_of(error)
         self._open = False
-        return self._fate(reason or f"took longer than {within:g} s" * late)
+        # A handler may swallow what cancels it; but its turn did not finish.
+        if scope.cancelled_caught or (scope.cancel_called and self._was_cut):
+            reason = reason or f"took longer than {within:g} s"
+        return self._fate(reason)
 
     def _reason_of(self, error: Exception) -> str:
         found = error

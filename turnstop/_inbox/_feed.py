@@ -120,13 +120,22 @@ class Feed(Protocol):
         """
 
     async def acknowledge(self, message: Message) -> None:
-        """The message is finished. May be said more than once."""
+        """The message is finished. May be said more than once.
+
+        **Cancellation:** it is finished, or not; it is said once more.
+        """
 
     async def fail(self, message: Message, reason: str) -> None:
-        """It was handled and failed. Whether it is tried again is the feed's to decide."""
+        """It was handled and failed. Whether it is tried again is the feed's to decide.
+
+        **Cancellation:** it has failed, or not; it is said once more.
+        """
 
     async def refuse(self, message: Message, reason: str) -> None:
-        """It came at a wrong time: it is finished, unless it is being handled by now."""
+        """It came at a wrong time: it is finished, unless it is being handled by now.
+
+        **Cancellation:** it is refused, or not.
+        """
 
     async def applied(self, control: Control, rooms: Sequence[str]) -> None:
         """The control was applied to these rooms: after STOP they are paused, until PLAY.
@@ -135,4 +144,6 @@ class Feed(Protocol):
 
         Told in the order in which controls were applied, one at a time. It came from `receive`, or
         from elsewhere.
+
+        **Cancellation:** it is known as applied, or not; it is told once more.
         """

@@ -188,14 +188,26 @@ class Inbox(metaclass=OnlyMadeByUs):
 
         **Cancellation:** it may have been called.
         """
+        try:
+            return await fn(*args)
+        except Exception as error:
+            first: list[Exception] = [error]
+
+        async def call() -> Any:
+            # Its machinery costs more than the call, which nearly always succeeds.
+            if first:
+                raise first.pop()
+            return await fn(*args)
+
+        call.__name__ = getattr(fn, "__name__", "method")
         # A copy, for it keeps what a call has come to.
-        return await self._retrying.copy()(fn, *args)
+        return await self._retrying.copy()(call)
 
     def _note_trouble(self, state: Any) -> None:
         self._troubles += 1
         logger.warning(
             "the feed's %s failed, and is tried again in %.1f s",
-            getattr(state.fn, "__name__", "method"),
+            state.fn.__name__,
             state.upcoming_sleep,
             exc_info=state.outcome.exception(),
         )
