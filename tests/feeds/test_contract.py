@@ -29,13 +29,21 @@ async def test_keeps(feed: str, promise: str, tmp_path: Path) -> None:
     await PROMISES[promise](makers(tmp_path)[feed])
 
 
+async def test_what_has_failed_is_remembered_for_a_while() -> None:
+    feed = MemoryFeed()
+    for number in range(1001):
+        message = feed.post("a", "work", id=str(number))
+        await feed.fail(message, "why")
+    assert (len(feed.failed), "0" in feed.failed) == (1000, False)
+
+
 async def test_a_feed_that_breaks_a_promise_is_found() -> None:
     async def forget(message: Any) -> None:
         pass
 
     def make(**more: Any) -> Any:
         feed = MemoryFeed(**more)
-        feed.release = forget
+        feed.release = forget  # type: ignore[method-assign]
         return opened(feed)
 
     with pytest.raises(AssertionError):

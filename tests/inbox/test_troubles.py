@@ -150,6 +150,22 @@ async def test_the_last_controls_are_told_before_the_turns_are_settled() -> None
     assert set(world.feed.at("applied")) == {0.0}
 
 
+async def test_controls_that_the_feed_does_not_take_do_not_hold_up_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving(finish_within=2) as world:
+        await world.post("1")
+        world.feed.break_("applied")
+        world.press(STOP)
+        world.press(PLAY)
+    assert trio.current_time() == 0
+    assert caplog.text.count("the feed was not told of a") == 2
+    async with serving(feed=world.feed, finish_within=2) as world:
+        world.feed.slow("applied", 1000)
+        world.press(STOP)
+    assert trio.current_time() == 4
+
+
 async def test_what_is_pressed_while_the_rooms_unwind_is_told_at_the_end() -> None:
     async def press(world: World) -> None:
         with trio.CancelScope(shield=True):

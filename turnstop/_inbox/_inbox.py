@@ -240,12 +240,13 @@ class Inbox(metaclass=OnlyMadeByUs):
         """
         with trio.move_on_after(self.rules.finish_within, shield=True):
             while self._untold:
-                control, rooms = self._untold.popleft()
+                control, rooms = self._untold[0]
                 try:
                     await self.feed.applied(control, rooms)
                 except Exception as error:
                     kind = control.kind.value
                     logger.warning("the feed was not told of a %s: %s", kind, type(error).__name__)
+                self._untold.popleft()
 
     async def listen(self, while_asking: Literal["queue", "refuse"]) -> NoReturn:
         """Take what the feed receives.
@@ -257,10 +258,14 @@ class Inbox(metaclass=OnlyMadeByUs):
             if isinstance(item, Control):
                 self.control(item)
             elif while_asking == "refuse" and self.is_asking(item.room):
-                reason = "the room waits for a decision"
-                self.nursery.start_soon(self.tell, self.feed.refuse, item, reason)
+                self.nursery.start_soon(self._refuse, item)
             else:
                 self.nudge(item.room)
+
+    async def _refuse(self, message: Message) -> None:
+        await self.tell(self.feed.refuse, message, "the room waits for a decision")
+        # Where it was about to be handled after all, its room now waits for nothing.
+        self.nudge(message.room)
 
     async def retire(self, room: Room) -> bool:
         """Retire a room that has nothing to do; False where a message has come meanwhile.
@@ -322,7 +327,8 @@ async def serve_rooms(
             the message is acknowledged; when it raises, it has failed.
         feed: keeps the messages.
         hydrate: is called before `handle`, for what that has to know. A control cancels it.
-        at_once: how many messages are handled at the same time, over all rooms.
+        at_once: how many messages are handled at the same time, over all rooms. A turn that waits
+            for a person's decision is one of them.
         handle_within: seconds that a message may take, hydration included; then it has failed.
         probe_every: seconds until a room asks the feed of itself, for what it was not told: a
             paused room every time, an idle one less and less often, down to half as often.

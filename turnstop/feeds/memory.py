@@ -14,6 +14,8 @@ from .._inbox import Claim, Control, ControlKind, Message
 
 __all__ = ["MemoryFeed"]
 
+_REMEMBERED = 1000
+
 
 @attrs.define(eq=False)
 class _Kept:
@@ -36,7 +38,7 @@ class MemoryFeed:
         self._paused: set[str] = set()
         self._numbers = itertools.count(1)
         self.failed: dict[str, str] = {}
-        """Why each message has failed for good, by its id."""
+        """Why messages have failed for good, by their ids: the newest."""
 
     def post(self, room: str, content: Any, *, id: str | None = None) -> Message:
         """Post a message. One whose id is waiting already is not posted again."""
@@ -145,8 +147,7 @@ class MemoryFeed:
             return
         # Of a message that it was told of twice, the second is the same attempt.
         if message.attempt + 1 >= self._attempts:
-            self.failed[message.id] = reason
-            self._forget(message)
+            self._give_up(message, reason)
         else:
             again = attrs.evolve(kept.message, attempt=message.attempt + 1)
             self._rooms[message.room][message.id] = _Kept(again)
@@ -159,8 +160,13 @@ class MemoryFeed:
         await trio.lowlevel.checkpoint()
         kept = self._rooms.get(message.room, {}).get(message.id)
         if kept is not None and not kept.claimed:
-            self.failed[message.id] = reason
-            self._forget(message)
+            self._give_up(message, reason)
+
+    def _give_up(self, message: Message, reason: str) -> None:
+        self.failed[message.id] = reason
+        while len(self.failed) > _REMEMBERED:
+            del self.failed[next(iter(self.failed))]
+        self._forget(message)
 
     def _forget(self, message: Message) -> None:
         kept = self._rooms.get(message.room, {})
