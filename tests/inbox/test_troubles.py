@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import itertools
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import trio
 from kernel.backend import Recorder, ending, settle
 
-from turnstop import Control, Delivery
+from turnstop import Control, Delivery, serve_rooms
 from turnstop.feeds import Claim, MemoryFeed
 
 from .world import INTERRUPT, PLAY, STOP, Tap, World, serving
@@ -97,6 +98,12 @@ async def test_a_call_that_hangs_in_one_room_leaves_the_others_and_the_controls_
         world.feed.levers.clear()
     assert trio.current_time() == 0
     assert "1" in world.left() or call in ("acknowledge", "fail")
+
+
+async def test_what_it_needs_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tenacity", None)
+    with pytest.raises(ImportError, match=r"pip install 'turnstop\[inbox\]'"):
+        await serve_rooms(None, None, MemoryFeed())
 
 
 async def test_a_shutdown_during_a_claim_releases_the_message() -> None:
