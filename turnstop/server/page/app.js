@@ -201,7 +201,7 @@ function put(room, element) {
 function turnOf(room, id) {
   let turn = room.turns.get(id);
   if (turn === undefined) {
-    turn = { id, box: make("article", "turn"), last: null, tools: new Map(), shown: 0 };
+    turn = { id, box: make("article", "turn"), last: null, end: null, tools: new Map(), shown: 0 };
     turn.box.setAttribute("aria-label", `Turn ${id}`);
     room.turns.set(id, turn);
     while (room.turns.size > KEPT) room.turns.delete(room.turns.keys().next().value);
@@ -210,12 +210,15 @@ function turnOf(room, id) {
   return turn;
 }
 
+// A turn may be settled before all that it said is read.
+const add = (turn, element) => turn.box.insertBefore(element, turn.end);
+
 function say(room, data, kind) {
   const turn = turnOf(room, data.turn_id);
   if (turn.last?.className !== kind) {
     turn.last = make("div", kind, "");
     turn.last.append(document.createTextNode(""));
-    turn.box.append(turn.last);
+    add(turn, turn.last);
   }
   const piece = data.delta.slice(0, Math.max(0, LONGEST - turn.shown));
   turn.shown += piece.length;
@@ -225,7 +228,7 @@ function say(room, data, kind) {
 function note(room, data, text) {
   const turn = turnOf(room, data.turn_id);
   turn.last = make("p", "note", text);
-  turn.box.append(turn.last);
+  add(turn, turn.last);
 }
 
 const HEARD = {
@@ -254,7 +257,7 @@ const HEARD = {
     if (line === undefined) {
       line = turn.last = make("div", "tool");
       turn.tools.set(data.id, line);
-      turn.box.append(line);
+      add(turn, line);
     }
     line.textContent = `${data.name}: ${data.state} ${data.detail}`;
   },
@@ -279,7 +282,8 @@ const HEARD = {
   settlement(room, data) {
     if (room.turnId === data.turn_id) room.turnId = null;
     room.asks.clear();
-    turnOf(room, data.turn_id).box.append(ended(data));
+    const turn = turnOf(room, data.turn_id);
+    turn.end ??= turn.box.appendChild(ended(data));
     if (room === current) showAsks();
   },
   paused: (room) => void (room.paused = true),
@@ -323,7 +327,8 @@ function timeline(settlement) {
   const list = make("ol");
   draw(svg, "line", "axis", { x1: 50, x2: 450, y1: 8, y2: 8 });
   const told = [];
-  STEPS.forEach((step, index) => {
+  const when = (step) => at(step) ?? Infinity;
+  [...STEPS].sort((one, other) => (when(one) === when(other) ? 0 : when(one) - when(other))).forEach((step, index) => {
     const item = make("li");
     const happened = at(step) !== null;
     const text = happened ? (step === "asked" ? "0" : `+${milliseconds(after(step))}`) : "did not happen";
