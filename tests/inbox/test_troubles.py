@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-import sys
 import itertools
+import sys
 from typing import Any
 
 import pytest
