@@ -185,7 +185,7 @@ def test_watch_is_interrupted_by_ctrl_c() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_every_turn_and_what_is_unfinished_is_handled_by_the_next(
-    number, tmp_path
+    number: int, tmp_path: Path
 ) -> None:
     file = str(tmp_path / "messages.db")
     with serve("--file", file) as program:
@@ -202,7 +202,7 @@ def test_a_signal_stops_every_turn_and_what_is_unfinished_is_handled_by_the_next
         program.wait_for(lambda one: is_settled(one) and one["ending"] == "finished")
 
 
-def test_a_paused_room_is_paused_in_the_next_server_too(tmp_path) -> None:
+def test_a_paused_room_is_paused_in_the_next_server_too(tmp_path: Path) -> None:
     file = str(tmp_path / "messages.db")
     with serve("--file", file) as program:
         program.told("send", "kitchen", "count to 5000")
@@ -216,7 +216,7 @@ def test_a_paused_room_is_paused_in_the_next_server_too(tmp_path) -> None:
         program.wait_for(is_text)
 
 
-def test_a_second_signal_kills_what_the_turns_have_started(tmp_path) -> None:
+def test_a_second_signal_kills_what_the_turns_have_started(tmp_path: Path) -> None:
     (tmp_path / "stubborn.py").write_text(STUBBORN)
     budget = ("--cancel-within", "60", "--kill-within", "60")
     with serve(*budget, "stubborn:open_stubborn", cwd=tmp_path) as program:
@@ -231,7 +231,7 @@ def test_a_second_signal_kills_what_the_turns_have_started(tmp_path) -> None:
         os.kill(child, 0)
 
 
-def test_a_second_signal_ends_it_whatever_refuses(tmp_path) -> None:
+def test_a_second_signal_ends_it_whatever_refuses(tmp_path: Path) -> None:
     (tmp_path / "stubborn.py").write_text(STUBBORN)
     with serve("stubborn:open_refusing", cwd=tmp_path) as program:
         program.told("send", "kitchen", "x")
@@ -274,7 +274,7 @@ def test_a_client_says_in_one_line_what_was_wrong() -> None:
         (["codex", "/nowhere/codex"], "/nowhere/codex"),
     ],
 )
-def test_what_cannot_be_served_is_said_in_one_line(args, says) -> None:
+def test_what_cannot_be_served_is_said_in_one_line(args: list[str], says: str) -> None:
     result = CliRunner().invoke(main, ["serve", "--port", "0", *args])
     assert result.exit_code == 2
     assert says in result.stderr
@@ -289,7 +289,7 @@ def test_a_port_that_is_taken_is_said_in_one_line() -> None:
         assert "in use" in result.stderr
 
 
-def test_a_new_token_is_printed_once_and_one_that_was_given_never(tmp_path) -> None:
+def test_a_new_token_is_printed_once_and_one_that_was_given_never(tmp_path: Path) -> None:
     with serve(TURNSTOP_TOKEN="") as program:
         assert program.run("stop", "--all").exit_code == 1
     process = subprocess.Popen(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 import trio
 from servers import serving
 from starlette.routing import Route, Router
@@ -22,7 +23,7 @@ async def asks(work: Work) -> None:
     await trio.sleep_forever()
 
 
-async def test_the_document_lists_every_route_and_no_other(monkeypatch) -> None:
+async def test_the_document_lists_every_route_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     routes = list[Route]()
     made = Router.__init__
 

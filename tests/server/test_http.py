@@ -12,7 +12,7 @@ from servers import SETTINGS, TOKEN, Served, serving
 
 from turnstop.adapters.local import Work
 from turnstop.events import Ask, Text, ToolCall
-from turnstop.server._routes import OPERATIONS
+from turnstop.server._routes import OPERATIONS, Operation
 
 
 async def talk(work: Work) -> None:
@@ -40,7 +40,9 @@ async def read_raw(served: Served, path: str, until: bytes) -> bytes:
 
 @pytest.mark.parametrize("one", OPERATIONS, ids=lambda one: one.name)
 @pytest.mark.parametrize("header", [None, "Bearer wrong", f"Basic {TOKEN}", "Bearer", "Bearer é"])
-async def test_who_does_not_bear_the_token_is_refused_whatever_is_asked(one, header) -> None:
+async def test_who_does_not_bear_the_token_is_refused_whatever_is_asked(
+    one: Operation, header: str | None
+) -> None:
     async with serving(talk) as served:
         await served.say("kitchen", "wait")
         await served.until("/events", "text")
@@ -93,7 +95,7 @@ async def test_the_page_and_the_document_need_no_token_and_run_nothing_from_else
         (b'{"content": ' + b"[" * 100_000, "Expected `str`"),
     ],
 )
-async def test_what_is_no_message_is_refused_with_what_was_wrong(body, says) -> None:
+async def test_what_is_no_message_is_refused_with_what_was_wrong(body: bytes, says: str) -> None:
     async with serving(talk) as served:
         response = await served.http.post("/rooms/kitchen/messages", content=body)
         assert response.status_code == 400
@@ -112,7 +114,7 @@ async def test_an_answer_may_be_any_json_but_not_without_end() -> None:
 
 
 @pytest.mark.parametrize("what", ["", "/settlements", "/events"])
-async def test_an_unknown_room_is_not_there(what) -> None:
+async def test_an_unknown_room_is_not_there(what: str) -> None:
     async with serving(talk) as served:
         response = await served.http.get(f"/rooms/nowhere{what}")
         assert response.status_code == 404
@@ -132,7 +134,7 @@ async def test_a_wrong_path_and_a_wrong_method_are_said_in_json() -> None:
 
 
 @pytest.mark.parametrize("times", [1.1, 3, 20])
-async def test_a_body_that_is_too_large_is_refused(times) -> None:
+async def test_a_body_that_is_too_large_is_refused(times: float) -> None:
     async with serving(talk, attrs.evolve(SETTINGS, body=20_000)) as served:
         try:
             response = await served.post(
@@ -302,7 +304,7 @@ async def test_a_question_is_answered_once() -> None:
         assert (await served.state("kitchen"))["asks"] == []
 
 
-async def test_no_log_has_the_token_nor_what_is_said(caplog) -> None:
+async def test_no_log_has_the_token_nor_what_is_said(caplog: pytest.LogCaptureFixture) -> None:
     async def fails(work: Work) -> None:
         work.emit(ToolCall("t", "shell", "started", "tool-secret"))
         raise ValueError(f"agent-secret {work.content}")

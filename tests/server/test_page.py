@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 import trio
@@ -53,7 +54,7 @@ async def say(page: Page, text: str) -> None:
     await page.press("Enter", 13, "\r")
 
 
-async def test_a_person_starts_a_turn_answers_it_and_stops_the_next(tmp_path) -> None:
+async def test_a_person_starts_a_turn_answers_it_and_stops_the_next(tmp_path: Path) -> None:
     async with serving(demonstrate) as served, open_page(address(served), tmp_path) as page:
         await page.size(1100, 800)
         await open_room(page, "kitchen")
@@ -85,7 +86,7 @@ async def test_a_person_starts_a_turn_answers_it_and_stops_the_next(tmp_path) ->
         assert page.logs == []
 
 
-async def test_all_of_it_goes_by_keyboard(tmp_path) -> None:
+async def test_all_of_it_goes_by_keyboard(tmp_path: Path) -> None:
     async with serving(demonstrate) as served, open_page(address(served), tmp_path) as page:
         await open_room(page, "kitchen")
         await say(page, "count to 5000")
@@ -100,7 +101,7 @@ async def test_all_of_it_goes_by_keyboard(tmp_path) -> None:
         assert {"stop-all", "room-name", "play", "log", "text", "submit"} <= set(seen)
 
 
-async def test_hostile_text_is_text(tmp_path) -> None:
+async def test_hostile_text_is_text(tmp_path: Path) -> None:
     async def hostile(work: Work) -> None:
         work.emit(Text(HOSTILE))
         work.emit(ToolCall("t", HOSTILE, "running", HOSTILE))
@@ -121,7 +122,7 @@ async def test_hostile_text_is_text(tmp_path) -> None:
             assert page.logs == []
 
 
-async def test_the_token_is_asked_for_where_there_is_none(tmp_path) -> None:
+async def test_the_token_is_asked_for_where_there_is_none(tmp_path: Path) -> None:
     async with serving(demonstrate) as served, open_page(served.server.url, tmp_path) as page:
         await page.until("document.getElementById('ask-token').open")
         await page.write_text("wrong")
@@ -134,7 +135,7 @@ async def test_the_token_is_asked_for_where_there_is_none(tmp_path) -> None:
         await page.until("document.getElementById('connection').textContent === 'connected'")
 
 
-async def test_the_page_goes_on_where_a_stream_broke(tmp_path) -> None:
+async def test_the_page_goes_on_where_a_stream_broke(tmp_path: Path) -> None:
     async with serving(demonstrate) as served, open_page(address(served), tmp_path) as page:
         await open_room(page, "kitchen")
         await say(page, "count to 60")
@@ -151,7 +152,7 @@ async def test_the_page_goes_on_where_a_stream_broke(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("dark", [False, True])
-async def test_axe_finds_nothing_serious(tmp_path, dark) -> None:
+async def test_axe_finds_nothing_serious(tmp_path: Path, dark: bool) -> None:
     if AXE is None:
         pytest.skip("no axe here: npm pack axe-core, and TURNSTOP_AXE names its axe.min.js")
     script = await trio.Path(AXE).read_text()
