@@ -179,10 +179,12 @@ class Desk:
         finally:
             seat.turn_id = None
             seat.asks.clear()
+            # Not from an observer: that would be told before what is unread has been read.
+            if turn.settlement is not None:
+                self._note_settlement(seat, turn.settlement)
 
-    def note_settlement(self, settlement: Settlement) -> None:
-        """Observe a turn's settlement."""
-        seat, found = self.seat(settlement.room), settlement.to_json()
+    def _note_settlement(self, seat: Seat, settlement: Settlement) -> None:
+        found = settlement.to_json()
         seat.settlements.append(found)
         self.tell(seat, "settlement", found)
 

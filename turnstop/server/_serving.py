@@ -110,9 +110,7 @@ async def open_server(
     over = trio.Event()
     async with open_private_nursery() as connections:
         try:
-            async with open_rooms(
-                backend, budget=budget, observers=(desk.note_settlement,)
-            ) as rooms:
+            async with open_rooms(backend, budget=budget) as rooms:
                 async with open_private_nursery() as nursery:
                     inbox = await nursery.start(_serving(rooms, desk, feed))
                     desk.open(inbox)

@@ -210,7 +210,7 @@ function turnOf(room, id) {
   return turn;
 }
 
-// A turn may be settled before all that it said is read.
+// What is said of a turn whose settlement came first, after a gap, still stands above it.
 const add = (turn, element) => turn.box.insertBefore(element, turn.end);
 
 function say(room, data, kind) {
