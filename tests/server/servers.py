@@ -85,7 +85,7 @@ async def _read(response: httpx2.Response, send: trio.MemorySendChannel[Heard]) 
 async def serving(
     agent: Callable[[Work], Awaitable[object]],
     settings: Settings = SETTINGS,
-    feed: MemoryFeed | None = None,
+    feed: Any = None,
     budget: StopBudget | None = None,
 ) -> AsyncGenerator[Served, None]:
     kept = feed or MemoryFeed()

@@ -142,11 +142,20 @@ async def test_a_silent_stream_says_that_it_is_there() -> None:
 
 async def test_at_the_end_who_listens_hears_how_the_turns_ended_and_messages_stay() -> None:
     feed, kinds = MemoryFeed(), []
+    with trio.fail_after(20):
+        await hear_the_end(feed, kinds)
+    assert ("settlement", "stopped") in kinds
+    assert kinds[-1] == ("message", "waiting")
+    assert [message.content for message in feed.unfinished("kitchen")] == ["2", "3"]
+
+
+async def hear_the_end(feed: MemoryFeed, kinds: list[tuple[str, str]]) -> None:
     async with trio.open_nursery() as nursery:
         closing = trio.Event()
 
         async def serve(task_status: trio.TaskStatus) -> None:
-            async with serving(count, feed=feed) as served:
+            settings = attrs.evolve(SETTINGS, close_within=50)
+            async with serving(count, settings, feed) as served:
                 task_status.started(served)
                 await closing.wait()
 
@@ -162,9 +171,6 @@ async def test_at_the_end_who_listens_hears_how_the_turns_ended_and_messages_sta
                     kinds.append((kind, data.get("state") or data.get("ending")))
                     if kind == "tool_call" and data["id"] == "1":
                         closing.set()
-    assert ("settlement", "stopped") in kinds
-    assert kinds[-1] == ("message", "waiting")
-    assert [message.content for message in feed.unfinished("kitchen")] == ["2", "3"]
 
 
 async def test_a_turn_that_does_not_end_is_settled_within_the_budget_and_said_so() -> None:

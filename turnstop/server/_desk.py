@@ -103,21 +103,17 @@ class Desk:
 
         **Cancellation:** it is taken, or not.
         """
-        seat = self.seat(room, made_by_us=True)
+        self.seat(room, made_by_us=True)
         message = await self.post(room, content, id=id)
         self.note_message(message)
-        # A stop that comes next finds the room, whether or not the inbox has heard of the message.
+        # A stop that comes next finds the room, though the inbox has not heard of the message.
         assert self._inbox is not None
-        self._inbox.nudge(seat.room)
+        self._inbox.nudge(room)
         return message.id
 
     def press(self, control: Control) -> Applied:
         """Apply a control, in this step."""
         assert self._inbox is not None
-        if control.kind is not ControlKind.PLAY or control.room is not None:
-            for room in self.seats if control.room is None else (control.room,):
-                # A room without work may have been let go of; a stop pauses it all the same.
-                self._inbox.nudge(room)
         applied = self._inbox.control(control)
         self._pressed.append(control)
         for turn_id in applied.turn_ids:
