@@ -87,6 +87,14 @@ async def a_cancelled_receive_loses_nothing(feed: Any) -> None:
     while len(found) < 12:
         found.append(await feed.receive())
     assert [message.id for message in found] == [str(number) for number in range(12)]
+    # It can be cancelled although there is something.
+    one, two = await post(feed, "a", "one", "two")
+    assert await feed.receive() == one
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await feed.receive()
+    assert scope.cancelled_caught
+    assert await feed.receive() == two
 
 
 @promise

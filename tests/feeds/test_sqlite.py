@@ -75,6 +75,14 @@ async def test_a_control_comes_again_until_it_was_applied(tmp_path: Path) -> Non
         await feed.applied(one, ["a"])
     async with open_sqlite_feed(path) as feed:
         assert await feed.receive() == two
+        await press(feed, STOP, "b")
+        three = await feed.receive()
+        await feed.applied(two, ["a"])
+        await feed.applied(three, ["b"])
+    async with open_sqlite_feed(path) as feed:
+        with trio.move_on_after(0.1) as scope:
+            await feed.receive()
+        assert scope.cancelled_caught
 
 
 async def test_a_control_that_was_told_in_vain_is_told_again(tmp_path: Path) -> None:
@@ -98,7 +106,8 @@ async def test_of_two_equal_controls_each_is_its_own(tmp_path: Path) -> None:
         await feed.receive()
         await feed.applied(Control(STOP, "a"), ["a"])
     async with open_sqlite_feed(path) as feed:
-        assert await feed.receive() == Control(STOP, "a")
+        with trio.fail_after(10):
+            assert await feed.receive() == Control(STOP, "a")
 
 
 async def test_a_control_is_heard_in_its_place(tmp_path: Path) -> None:
