@@ -125,5 +125,8 @@ async def read_body(request: Request, limit: int) -> bytes:
             chunks.append(chunk)
         is_more = message.get("more_body", False)
     if length > limit:
-        raise HTTPException(413, f"the body is longer than {limit} bytes")
+        # What is left of it cannot be told from another request.
+        unread = is_more and request.scope["http_version"].startswith("1")
+        headers = {"Connection": "close"} if unread else None
+        raise HTTPException(413, f"the body is longer than {limit} bytes", headers)
     return b"".join(chunks)
