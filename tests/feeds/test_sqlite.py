@@ -74,10 +74,11 @@ async def test_a_control_comes_again_until_it_was_applied(tmp_path: Path) -> Non
         one, two = await received(feed, 2)
         await feed.applied(one, ["a"])
     async with open_sqlite_feed(path) as feed:
-        assert await feed.receive() == two
+        again = await feed.receive()
+        assert again == two
         await press(feed, STOP, "b")
         three = await feed.receive()
-        await feed.applied(two, ["a"])
+        await feed.applied(again, ["a"])
         await feed.applied(three, ["b"])
     async with open_sqlite_feed(path) as feed:
         with trio.move_on_after(0.1) as scope:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import trio
-from kernel.backend import COMPLETED, Act, Recorder, ending, settle
+from kernel.backend import COMPLETED, Act, Recorder, ending, passes, settle
 
-from turnstop import Control, Delivery, Ending, StopBudget, open_rooms, serve_rooms
+from turnstop import Control, ControlKind, Delivery, Ending, StopBudget, open_rooms, serve_rooms
 from turnstop.feeds import Claim, MemoryFeed
 
 from .world import INTERRUPT, PLAY, STOP, Tap, World, serving
@@ -228,6 +228,26 @@ async def test_d10_an_interrupt_reaches_a_turn_whose_start_is_out() -> None:
         await trio.sleep(4)
         assert world.backend.calls == ["start", "follow", "cancel"]
         assert world.left() == []
+
+
+@pytest.mark.parametrize("kind", [STOP, INTERRUPT])
+@pytest.mark.parametrize("hydrates", [False, True])
+async def test_d10_no_handler_begins_after_a_control_whatever_the_pass(
+    kind: ControlKind, hydrates: bool
+) -> None:
+    async def hydrate(delivery: Delivery) -> None:
+        await trio.lowlevel.checkpoint()
+
+    for count in range(14):
+        async with serving(hydrate=hydrate if hydrates else None) as world:
+            world.feed.post("a", "work", id="1")
+            world.inbox.nudge("a")
+            await passes(count)
+            began = [*world.began]
+            world.press(kind)
+            await settle()
+            assert world.began[:1] == began or kind is INTERRUPT
+            assert world.live == ([] if began or kind is STOP else world.began)
 
 
 async def test_d11_a_stop_keeps_synthetic_messages_in_order_without_spinning() -> None:
