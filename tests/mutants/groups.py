@@ -34,6 +34,7 @@ MODULES = {
         "transports.backlog",
         "transports.dialect",
         "transports.eventstream",
+        "transports.httpcalls",
         "transports.jsonrpc",
         "transports.listening",
         "transports.offspring",

@@ -123,6 +123,9 @@ OWN: Mapping[str, Probed | NoRemoteWork] = {
         (f"{_HERE}.parlant:ParlantProbe",),
         needs=("trio_asyncio",),
         install="python -m pip install 'turnstop[aio]'",
+        real=(f"{_HERE}.real_parlant:RealParlantProbe",),
+        real_needs=("parlant", "trio_asyncio"),
+        real_install="python -m pip install 'turnstop[parlant]'",
     ),
 }
 """turnstop's own adapters."""

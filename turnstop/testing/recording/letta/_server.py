@@ -1,0 +1,297 @@
+"""A Letta server that keeps runs, records what it is told, and does what its levers say.
+
+It answers as letta 0.16.8 does. As there, `cancelled` is what a cancel is answered whatever the run
+does; the stream ends when the model's next chunk would have come; and the model call ends later.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any, Literal, TypeAlias
+
+import attrs
+import httpx
+import trio
+
+from ..._probe import Work
+from ._frames import Answer, event, ping
+from ._run import Run, steps_of, trace_of
+
+__all__ = ["RecordingLetta"]
+
+Cancels: TypeAlias = Literal["obeyed", "held", "refused", "ignored", "unanswered"]
+
+
+@attrs.define(eq=False)
+class _Pending:
+    """A request that is not answered yet, and may be broken off."""
+
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+
+
+class RecordingLetta(httpx.AsyncBaseTransport):
+    """A server with levers. Give it to `open_letta` as its transport, and have it `die` in the end.
+
+    Args:
+        nursery: for what it does by itself.
+
+    Attributes:
+        works: every message that it was sent, refused ones included.
+        cancels: what becomes of a cancel.
+        ends_after: how many seconds after a cancel that is obeyed the run's stream ends.
+        drops_after: how many seconds after that its model call is over; None: never.
+        refuses: whether messages are refused.
+        locks: whether a conversation takes one message at a time, as it does with Redis.
+        instead: what every request is answered by, or fails by, where it is set.
+        calls: the requests, as (method, path, body).
+    """
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self.works: list[Work] = []
+        self.cancels: Cancels = "obeyed"
+        self.ends_after = 0.0
+        self.drops_after: float | None = 0.0
+        self.refuses = False
+        self.locks = True
+        self.instead: httpx.Response | Exception | None = None
+        self.calls: list[tuple[str, str, Any]] = []
+        self._nursery = nursery
+        self._numbers = itertools.count(1)
+        self._runs: dict[str, Run] = {}
+        self._newest: dict[str, Run] = {}
+        self._conversations: dict[str, str] = {}
+        self._pending: list[_Pending] = []
+        self._released: trio.Event | None = None
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Take a request.
+
+        **Cancellation:** what was begun goes on.
+        """
+        await trio.lowlevel.checkpoint()
+        body = json.loads(request.content) if request.content else None
+        path = request.url.path.rstrip("/")
+        self.calls.append((request.method, path, body))
+        if "trace" in request.extensions:
+            await request.extensions["trace"]("http11.send_request_body.complete", {})
+        if isinstance(self.instead, Exception):
+            raise self.instead
+        if self.instead is not None:
+            return self.instead
+        pending = _Pending()
+        self._pending.append(pending)
+        try:
+            with pending.scope:
+                return await self._answer(request, path.split("/")[2:], body)
+        finally:
+            self._pending.remove(pending)
+        raise httpx.ReadError("the cable was pulled")
+
+    async def _answer(self, request: httpx.Request, path: list[str], body: Any) -> httpx.Response:
+        match (request.method, *path):
+            case ("GET", "health"):
+                return httpx.Response(200, json={"version": "0.16.8", "status": "ok"})
+            case ("POST", "conversations"):
+                return self._converse(request.url.params["agent_id"])
+            case ("DELETE", "conversations", conversation):
+                self._conversations.pop(conversation, None)
+                return httpx.Response(200, json=None)
+            case ("POST", "conversations", conversation, "messages"):
+                agent = self._conversations.get(conversation)
+                if agent is None:
+                    return _no(404, f"Conversation not found with id='{conversation}'")
+                return await self._send(request, agent, conversation, body)
+            case ("POST", "agents", agent, "messages"):
+                return await self._send(request, agent, None, body)
+            case ("POST", "agents", _, "messages", "cancel"):
+                return await self._cancel(body["run_ids"])
+            case ("GET", "runs", run_id, "steps") if run_id in self._runs:
+                return httpx.Response(200, json=steps_of(self._runs[run_id]))
+            case ("GET", "steps", step_id, "trace"):
+                found = next(run for run in self._runs.values() if run.step_id == step_id)
+                return httpx.Response(200, json=trace_of(found))
+        return _no(404, "Not Found")
+
+    def _converse(self, agent: str) -> httpx.Response:
+        number = f"conv-{next(self._numbers)}"
+        self._conversations[number] = agent
+        return httpx.Response(200, json={"id": number, "agent_id": agent})
+
+    async def _send(
+        self, request: httpx.Request, agent: str, conversation: str | None, body: Any
+    ) -> httpx.Response:
+        # The server streams for clients only that it knows to understand it.
+        if "x-stainless-package-version" not in request.headers:
+            return _no(422, "streaming=true is only supported for SDK v1.0+ clients.")
+        messages = body["messages"]
+        before = self._newest.get(conversation or agent)
+        if messages[0].get("type") == "approval":
+            replies = messages.pop(0)["approvals"]
+            if before is None or not before.is_answered_by(replies):
+                return _no(400, "No tool call is currently awaiting approval.")
+            if not messages:
+                return self._stream(self._begin(agent, conversation, before.work))
+            self._over(before.work)
+        (said,) = messages
+        work = Work("", _text_of(said["content"]), conversation or agent, trio.current_time())
+        self.works.append(work)
+        if (why := self._busy(before, conversation)) is not None:
+            return why
+        if not self.refuses:
+            work.began_at = trio.current_time()
+        return await self._start(self._begin(agent, conversation, work))
+
+    async def _start(self, run: Run) -> httpx.Response:
+        if self._released is not None:
+            await self._released.wait()
+        if self.refuses:
+            run.work.began_at = None
+            self._newest.pop(run.where)
+            return _no(404, f"Agent with ID {run.agent_id} not found")
+        return self._stream(run)
+
+    def _busy(self, before: Run | None, conversation: str | None) -> httpx.Response | None:
+        if before is not None and before.waits:
+            return _no(409, "Cannot send a new message: The agent is waiting for approval.")
+        if before is None or before.reason or not (self.locks and conversation):
+            return None
+        text = f"Cannot send a new message: Another request (run_id={before.id}) is processed."
+        return httpx.Response(409, json={"detail": text, "run_id": before.id})
+
+    def _begin(self, agent: str, conversation: str | None, work: Work) -> Run:
+        run = Run(next(self._numbers), agent, conversation, work)
+        work.name = work.name or run.id
+        self._runs[run.id] = self._newest[run.where] = run
+        run.stream.say(event(ping(run.number, run.id)))
+        return run
+
+    def _stream(self, run: Run) -> httpx.Response:
+        run.answered = True
+        headers = {"content-type": "text/event-stream; charset=utf-8"}
+        return httpx.Response(200, headers=headers, stream=run.stream)
+
+    async def _cancel(self, run_ids: list[str]) -> httpx.Response:
+        answers: Answer = {}
+        for run_id in run_ids:
+            run = self._runs.get(run_id)
+            answers[run_id] = "failed" if run is None else "cancelled"
+            if run is None:
+                continue
+            run.work.told_at.append(trio.current_time())
+            if run.waits:
+                self._give_up(run)
+            if self.cancels == "refused":
+                return _no(500, "An unknown error occurred")
+            if self.cancels in ("obeyed", "unanswered") and run.reason is None:
+                self._nursery.start_soon(self._wind_up, run)
+        if self.cancels in ("held", "unanswered"):
+            await trio.sleep_forever()
+        return httpx.Response(200, json=answers)
+
+    def _give_up(self, run: Run) -> None:
+        """Nothing runs that could be ended, and nobody will go on with it."""
+        if run.conversation_id is None:
+            run.is_answered_by([{"tool_call_id": run.asked, "approve": False}])
+        self._over(run.work)
+
+    async def _wind_up(self, run: Run) -> None:
+        if self.ends_after:
+            await trio.sleep(self.ends_after)
+        if run.reason is None:
+            run.end("cancelled")
+        if self.drops_after is None or run.reason != "cancelled":
+            return
+        if self.drops_after:
+            await trio.sleep(self.drops_after)
+        self.drop(run.work)
+
+    # The levers.
+
+    def run_of(self, work: Work) -> Run:
+        """The run that works on it now, or did so last."""
+        return [run for run in self._runs.values() if run.work is work][-1]
+
+    def drop(self, work: Work) -> None:
+        """End the model call of a run that was cancelled."""
+        self.run_of(work).traced = True
+        self._over(work)
+
+    def _over(self, work: Work) -> None:
+        if work.runs:
+            work.ended_at = trio.current_time()
+
+    def hold_starts(self) -> None:
+        """Work, and answer no message, from now on."""
+        self._released = trio.Event()
+
+    def release_starts(self) -> None:
+        """Answer those that were held, and the next ones at once."""
+        if self._released is not None:
+            self._released.set()
+            self._released = None
+
+    def refuse_starts(self) -> None:
+        """Refuse messages from now on, and those that are held."""
+        self.refuses = True
+        for run in self._runs.values():
+            if not run.answered:
+                run.work.began_at = None
+
+    def say(self, work: Work, text: str) -> None:
+        """Have the model say a piece of its answer."""
+        if work.runs:
+            self.run_of(work).say("assistant_message", content=text)
+
+    def ask(self, work: Work, tool: str = "bake") -> None:
+        """Have the model call a tool that needs an approval: that ends the run.
+
+        And the work, where it was told to stop: nobody will ask for another run of it.
+        """
+        run = self.run_of(work)
+        if not work.runs or run.reason is not None:
+            return
+        run.asked = f"call-{run.number}"
+        call = {"name": tool, "arguments": '{"what": "a cake"}', "tool_call_id": run.asked}
+        run.say("approval_request_message", tool_call=call, tool_calls=[call])
+        run.end("requires_approval")
+        if work.told_at:
+            self._over(work)
+
+    def end(self, work: Work, reason: str = "end_turn", detail: str = "") -> None:
+        """Have a work end by itself, for this reason."""
+        if work.runs and self.run_of(work).reason is None:
+            self.run_of(work).end(reason, detail)
+            self._over(work)
+
+    def babble(self) -> None:
+        """Send garbage into every stream."""
+        for run in self._runs.values():
+            run.stream.say("data: lorem ipsum\n\n")
+
+    def cut(self) -> None:
+        """Break every connection, and work on."""
+        for run in self._runs.values():
+            run.stream.break_off()
+        for pending in self._pending:
+            pending.scope.cancel()
+
+    def die(self) -> None:
+        """Break every connection and end all work; the next request meets a server again.
+
+        It has its agents and conversations still, and lets in whoever comes.
+        """
+        self.cut()
+        for work in self.works:
+            self._over(work)
+        for run in self._runs.values():
+            run.reason = run.reason or "error"
+
+
+def _no(status: int, detail: str) -> httpx.Response:
+    return httpx.Response(status, json={"detail": detail})
+
+
+def _text_of(content: Any) -> str:
+    parts = [{"text": content}] if isinstance(content, str) else content
+    return "".join(str(part.get("text", "")) for part in parts)
