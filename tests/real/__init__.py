@@ -16,6 +16,7 @@ REQUIRED = os.environ.get("TURNSTOP_REAL") == "require"
 
 try:
     from turnstop.lab import PINS, MissingProgram, Program, find_program
+    from turnstop.lab.letta import find_letta
 except ImportError as absent:
     if REQUIRED:
         raise
@@ -38,5 +39,19 @@ def real_program(name: str) -> Program:
         return find_program(name)
     except MissingProgram as missing:
         if is_required(name):
+            raise
+        pytest.skip(str(missing), allow_module_level=True)
+
+
+def real_letta() -> None:
+    """The Letta server, which is no program of a pin: skip what needs it where it is absent.
+
+    Raises:
+        MissingProgram: it is absent, and everything large was asked for as well.
+    """
+    try:
+        find_letta()
+    except MissingProgram as missing:
+        if REQUIRED and os.environ.get("TURNSTOP_LAB") == "all":
             raise
         pytest.skip(str(missing), allow_module_level=True)
