@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
-from collections.abc import Sequence
 
 __all__ = ["check_distribution"]
 
@@ -35,7 +34,7 @@ def check_distribution(
     return found
 
 
-def _numbers(version: str) -> Sequence[int]:
+def _numbers(version: str) -> list[int]:
     # Of a pre-release or a local build, what is before the letters counts.
     release = re.match(r"(?:\d+!)?(\d+(?:\.\d+)*)", version)
     numbers = [int(number) for number in release[1].split(".")] if release else []

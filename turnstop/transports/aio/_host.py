@@ -75,8 +75,10 @@ class Doorway:
 
         Left to trio_asyncio, it would cancel everybody who uses the loop.
         """
-        self.errors += 1
         error = context.get("exception")
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            return  # it ended the loop already, and with that the program
+        self.errors += 1
         logger.error(
             "unhandled in asyncio code, and nobody awaits it: %s",
             context.get("message") or error,
