@@ -110,6 +110,11 @@ OWN: Mapping[str, Probed | NoRemoteWork] = {
         needs=("letta_client", "httpx"),
         install="python -m pip install 'turnstop[letta]'",
     ),
+    "copilot": Probed(
+        (f"{_HERE}.copilot:CopilotProbe",),
+        needs=("copilot", "trio_asyncio"),
+        install="python -m pip install 'turnstop[copilot]'",
+    ),
     "local": Probed((f"{_HERE}.local:LocalProbe", f"{_HERE}.local:LocalThreadProbe")),
     "opencode": Probed(
         (f"{_HERE}.opencode:OpenCodeProbe",),

@@ -13,6 +13,7 @@ REQUESTED = "permission.requested"
 COMPLETED = "permission.completed"
 
 _YES_NO = ("allow", "deny")
+_DENIED = "It was denied."
 _NOBODY = "Nobody is there to answer: the turn was stopped, or is over."
 # What a request is about, whatever its kind calls it.
 _TEXTS = ("full_command_text", "file_name", "path", "url", "tool_name", "intention", "fact")
@@ -62,7 +63,8 @@ def to_decision(reply: object) -> Any:
         return reply
     if reply == "allow":
         return PermissionDecisionApproveOnce()
-    return PermissionDecisionReject(feedback=None if reply == "deny" else str(reply))
+    # Without a word of why, Copilot takes it for an abort, and the turn is over.
+    return PermissionDecisionReject(feedback=_DENIED if reply == "deny" else str(reply))
 
 
 def refusal() -> Any:

@@ -19,11 +19,11 @@ from ...transports.loopback import Loopback, Tap, open_loopback
 from ...transports.offspring import open_clearing
 from ...transports.pace import call_unless, open_farewell
 from ...transports.process import Grace, open_process
-from ...transports.reading import Reading, open_reading
+from ...transports.reading import Reader, Reading, open_reading
 from . import _sdk
 
-FLOOR: Final = "1.0.102"
-"""The oldest Copilot CLI that the adapter was tried with."""
+FLOOR: Final = "1.0.73"
+"""The oldest Copilot CLI that does what it says: 1.0.67 went on behind the idle of an abort."""
 
 INSTALL: Final = "npm install -g @github/copilot@1.0.102"
 MARK: Final = "TURNSTOP_COPILOT"
@@ -113,33 +113,50 @@ class Cli:
         Raises:
             BackendLost: the CLI was lost, or has not answered in time.
 
-        **Cancellation:** as `Aio.call`; what has been sent stays so.
+        **Cancellation:** what has been sent stays so, and its answer is taken and dropped: the SDK
+        knows no answer to a call that was cancelled.
         """
-        return await self._until_lost(lambda: self.aio.call(fn, *args), within)
+        return await self._answer(lambda: self.aio.call(fn, *args), within, fn.__name__)
 
     async def call_unowned(
         self, fn: Callable[[*Args], Awaitable[Result]], *args: *Args, within: float | None = None
     ) -> Result:
         """As `call`, for what belongs to no turn."""
-        return await self._until_lost(lambda: self.aio.call_unowned(fn, *args), within)
+        return await self._answer(lambda: self.aio.call_unowned(fn, *args), within, fn.__name__)
 
-    async def _until_lost(
-        self, call: Callable[[], Awaitable[Result]], within: float | None
+    async def _answer(
+        self, call: Callable[[], Awaitable[Result]], within: float | None, name: str
     ) -> Result:
         within = _ANSWERED_WITHIN if within is None else within
-        try:
-            return await call_unless(self.broken, call, within=within)
-        except trio.BrokenResourceError:
-            pass
-        except trio.TooSlowError:
-            raise BackendLost(f"copilot has not answered for {within:g} s") from None
-        except Exception as error:
-            # The SDK may have noticed first.
-            if not _sdk.is_loss(error):
+        reader: Reader[tuple[Result] | Exception] = Reader()
+
+        async def ask() -> None:
+            try:
+                reader.post((await call_unless(self.broken, call, within=within),))
+            except trio.Cancelled:
+                reader.post(trio.BrokenResourceError())
                 raise
-            self.broken.set()
+            except Exception as error:
+                reader.post(error)
+
+        self.reading.start(reader, ask, name=f"copilot {name}")
+        outcome = await reader.receive()
+        if isinstance(outcome, tuple):
+            return outcome[0]
+        if isinstance(outcome, trio.TooSlowError):
+            raise BackendLost(f"copilot has not answered {name} for {within:g} s")
+        if not isinstance(outcome, trio.BrokenResourceError) and not _sdk.is_loss(outcome):
+            raise outcome
+        self.broken.set()
+        raise await self.wait_lost()
+
+    async def wait_lost(self) -> BackendLost:
+        """How it was lost, once that is known for good.
+
+        **Cancellation:** leaves nothing.
+        """
         await self._ended.wait()
-        raise self.loss()
+        return self.loss()
 
 
 @attrs.frozen

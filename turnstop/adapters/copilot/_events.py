@@ -43,13 +43,19 @@ class Translator:
     def __init__(self) -> None:
         self.usage: Usage | None = None
         self._told: set[str] = set()
+        self._started: set[str] = set()
         self._tools: dict[str, str] = {}
 
     def translate(self, event: SdkEvent) -> Iterator[Event]:
         """What it is to a reader, mostly one event."""
         kind, own = kind_of(event), not of_sub_agent(event)
-        if kind == "assistant.message_delta" and own:
-            yield from self._piece(Text, event, "message_id")
+        if kind == "assistant.message_start" and own:
+            self._started.add(str(field(event, "message_id")))
+            yield Other(kind, raw=event)
+        elif kind == "assistant.message_delta" and own:
+            # One of a message that this turn has not seen begin is of an earlier turn.
+            if str(field(event, "message_id")) in self._started:
+                yield from self._piece(Text, event, "message_id")
         elif kind == "assistant.message" and own:
             yield from self._whole(Text, event, "message_id")
         elif kind == "assistant.reasoning_delta" and own:
@@ -78,11 +84,13 @@ class Translator:
     def _tool(self, kind: str, event: SdkEvent) -> Iterator[Event]:
         number = str(field(event, "tool_call_id"))
         if kind == "tool.execution_start":
-            name = self._tools[number] = str(field(event, "tool_name"))
+            self._tools[number] = str(field(event, "tool_name"))
             detail = _detail(field(event, "arguments"))
-            yield ToolCall(number, name, "started", detail, raw=event)
+            yield ToolCall(number, self._tools[number], "started", detail, raw=event)
             return
-        name = self._tools.get(number, "")
+        if number not in self._tools:
+            return
+        name = self._tools[number]
         if kind == "tool.execution_complete":
             done = bool(field(event, "success"))
             told = field(event, "result" if done else "error")

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, final
 
 import trio
 
-from ..._errors import BackendLost, BackendMisbehaved, BackendRefused
+from ..._errors import BackendMisbehaved, BackendRefused
 from ...abc import Backend, RemoteTurn, Request
 from ...transports.aio import Aio, open_aio
 from ...transports.offspring import Look
@@ -38,7 +38,7 @@ class _Beginning:
     def __init__(
         self, cli: Cli, settings: Settings, request: Request[CopilotContent], look: Look
     ) -> None:
-        self.reader: Reader[CopilotTurn | Exception] = Reader()
+        self.reader: Reader[CopilotTurn | Exception | None] = Reader()
         self._cli = cli
         self._settings = settings
         self._request = request
@@ -55,6 +55,8 @@ class _Beginning:
             if self._outcome is not None:
                 self._cli.reading.start(Reader[None](), self._undo, name="copilot undo")
             raise
+        if outcome is None:
+            raise await self._cli.wait_lost()
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -64,7 +66,7 @@ class _Beginning:
         try:
             self._outcome = await self._begin()
         except trio.Cancelled:
-            self.reader.post(BackendLost("copilot was lost, or closed, while the turn began"))
+            self.reader.post(None)  # The CLI is lost, or closed.
             raise
         except Exception as error:
             self._outcome = error
