@@ -8,9 +8,11 @@ They are kept by weak references, as asyncio keeps them; what has ended is throw
 from __future__ import annotations
 
 import asyncio
+import itertools
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextvars import Context
+from operator import itemgetter
 from typing import Any, TypeAlias, final
 
 import attrs
@@ -29,28 +31,34 @@ _FEW = 32
 
 @attrs.define(eq=False)
 class _Shelf:
-    """Weak references to tasks, in the order in which the tasks were made."""
+    """Weak references to tasks, each with a number that tells which were made before it."""
 
     turn_id: str
-    _refs: list[weakref.ref[Task]] = attrs.field(factory=list)
+    _refs: list[tuple[int, weakref.ref[Task]]] = attrs.field(factory=list)
     _prune_at: int = _FEW
 
-    def add(self, task: Task) -> None:
-        self._refs.append(weakref.ref(task))
+    def add(self, number: int, task: Task) -> None:
+        self._refs.append((number, weakref.ref(task)))
         if len(self._refs) >= self._prune_at:
-            self._prune_at = 2 * len(self.alive()) + _FEW
+            self._refs = [(number, weakref.ref(task)) for number, task in self._alive()]
+            self._prune_at = 2 * len(self._refs) + _FEW
 
     def alive(self) -> list[Task]:
-        # From another thread than the loop's, this may miss what is added in that instant.
+        return [task for _, task in sorted(self._alive(), key=itemgetter(0))]
+
+    def _alive(self) -> list[tuple[int, Task]]:
         refs = [*self._refs]
-        tasks = [task for ref in refs if (task := ref()) is not None and not task.done()]
-        self._refs[: len(refs)] = [weakref.ref(task) for task in tasks]
-        return tasks
+        found = [(number, ref()) for number, ref in refs]
+        return [(number, task) for number, task in found if task is not None and not task.done()]
 
 
 @final
 class Filing:
-    """A task factory, and what it has made. Each turn has its shelf; what is nobody's has one."""
+    """A task factory, and what it has made. Each turn has its shelf; what is nobody's has one.
+
+    Others than the loop's thread may look, and see nothing of what is filed in that instant. Only
+    the loop's thread makes, and throws out.
+    """
 
     def __init__(self) -> None:
         self._nobodys = _Shelf(NOBODY)
@@ -58,6 +66,7 @@ class Filing:
         # that no other object can have its address meanwhile.
         self._shelves: dict[int, _Shelf] = {}
         self._prune_at = _FEW
+        self._numbers = itertools.count()
 
     def make(
         self, loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any
@@ -65,30 +74,26 @@ class Filing:
         """Make a task as the loop would, and file it. A task factory."""
         context: Context | None = options.get("context")
         turn_id = current_turn.get(NOBODY) if context is None else context.get(current_turn, NOBODY)
+        # Before its first step, which may be taken here, and in which it may make others.
+        number = next(self._numbers)
         task: Task = asyncio.Task(coro, loop=loop, **options)
         if not task.done():
-            self._shelf(turn_id).add(task)
+            self._shelf(turn_id).add(number, task)
         return task
 
     def alive(self, turn_id: str) -> list[Task]:
         """The tasks of this turn that have not ended, the oldest first."""
-        if not turn_id:
-            return self._nobodys.alive()
-        shelf = self._shelves.get(id(turn_id))
-        tasks = [] if shelf is None else shelf.alive()
-        if not tasks:
-            self._shelves.pop(id(turn_id), None)
-        return tasks
+        shelf = self._shelves.get(id(turn_id)) if turn_id else self._nobodys
+        return [] if shelf is None else shelf.alive()
 
     def all_alive(self) -> list[tuple[str, Task]]:
         """Every task that has not ended, with its turn."""
-        shelves = [self._nobodys, *self._shelves.values()]
+        shelves = [self._nobodys, *self._shelves.copy().values()]
         return [(shelf.turn_id, task) for shelf in shelves for task in shelf.alive()]
 
     def count_turns(self) -> int:
         """How many turns have a task that has not ended."""
-        self._throw_out()
-        return len(self._shelves)
+        return sum(bool(shelf.alive()) for shelf in self._shelves.copy().values())
 
     def _shelf(self, turn_id: str) -> _Shelf:
         if not turn_id:
@@ -105,6 +110,3 @@ class Filing:
         for key, shelf in [*self._shelves.items()]:
             if not shelf.alive():
                 del self._shelves[key]
-
-
-TaskFactory: TypeAlias = Callable[..., Task]
