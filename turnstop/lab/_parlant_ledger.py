@@ -14,7 +14,7 @@ import trio.lowlevel
 
 __all__ = ["Ledger", "LiveTurn", "Order", "Piece", "read_words"]
 
-Order: TypeAlias = Literal["say", "end", "fail", "leave"]
+Order: TypeAlias = Literal["say", "end", "mute", "fail", "leave"]
 
 _PROMPT = re.compile(r"\[turn:([\w.-]+)\]\s+(\w+)(?:\s+(\w+))?")
 
@@ -43,7 +43,7 @@ class LiveTurn(Protocol):
 
     token: str
     session: str
-    told_at: list[float]
+    told_at: float | None
 
     def alive(self) -> Sequence[str]:
         """Its tasks that have not ended, by name."""
