@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeVar, final
+from urllib.parse import quote
 
 import httpx
 from letta_client import APIConnectionError, APIError, APIStatusError, AsyncLetta
@@ -65,7 +66,9 @@ class Wire:
 
         **Cancellation:** it may have been deleted.
         """
-        await self._calling(self._client.conversations.delete(conversation_id))
+        # letta-client 1.7.1 has no name for it.
+        path = f"/v1/conversations/{quote(conversation_id, safe='')}"
+        await self._calling(self._client.delete(path, cast_to=object))
 
     async def cancel(self, agent_id: str, run_id: str, sent: Callable[[], None]) -> None:
         """Tell the server to cancel this one run, of whichever conversation.

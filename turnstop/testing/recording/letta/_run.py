@@ -108,14 +108,10 @@ class Run:
         """Whether it ended for an approval that nobody has given yet."""
         return self.reason == "requires_approval"
 
-    def is_answered_by(self, replies: list[Answer]) -> bool:
-        """Take these replies for what it asked; those that it had already change nothing."""
-        if any(reply["tool_call_id"] != self.asked for reply in replies):
-            return False
-        if self.waits:
-            self.reason = "end_turn"
-            self.work.replies.extend(replies)
-        return True
+    def answer(self, replies: list[Answer]) -> None:
+        """Take replies to what it asked: it waits no longer."""
+        self.reason = "end_turn"
+        self.work.replies.extend(replies)
 
     def say(self, kind: str, **said: object) -> None:
         """Say a message of the model."""

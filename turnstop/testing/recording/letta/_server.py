@@ -43,7 +43,7 @@ class RecordingLetta(httpx.AsyncBaseTransport):
         drops_after: how many seconds after that its model call is over; None: never.
         refuses: whether messages are refused.
         locks: whether a conversation takes one message at a time, as it does with Redis.
-        instead: what every request is answered by, or fails by, where it is set.
+        instead: what requests are answered by, or fail by, by the last part of their path.
         calls: the requests, as (method, path, body).
     """
 
@@ -54,7 +54,7 @@ class RecordingLetta(httpx.AsyncBaseTransport):
         self.drops_after: float | None = 0.0
         self.refuses = False
         self.locks = True
-        self.instead: httpx.Response | Exception | None = None
+        self.instead: dict[str, httpx.Response | Exception] = {}
         self.calls: list[tuple[str, str, Any]] = []
         self._nursery = nursery
         self._numbers = itertools.count(1)
@@ -75,10 +75,11 @@ class RecordingLetta(httpx.AsyncBaseTransport):
         self.calls.append((request.method, path, body))
         if "trace" in request.extensions:
             await request.extensions["trace"]("http11.send_request_body.complete", {})
-        if isinstance(self.instead, Exception):
-            raise self.instead
-        if self.instead is not None:
-            return self.instead
+        instead = self.instead.get(path.rpartition("/")[2])
+        if isinstance(instead, Exception):
+            raise instead
+        if instead is not None:
+            return instead
         pending = _Pending()
         self._pending.append(pending)
         try:
@@ -124,23 +125,33 @@ class RecordingLetta(httpx.AsyncBaseTransport):
         # The server streams for clients only that it knows to understand it.
         if "x-stainless-package-version" not in request.headers:
             return _no(422, "streaming=true is only supported for SDK v1.0+ clients.")
-        messages = body["messages"]
+        messages = list(body["messages"])
         before = self._newest.get(conversation or agent)
         if messages[0].get("type") == "approval":
             replies = messages.pop(0)["approvals"]
-            if before is None or not before.is_answered_by(replies):
-                return _no(400, "No tool call is currently awaiting approval.")
+            if before is not None and before.waits:
+                before.answer(replies)
+                if not messages:
+                    return self._stream(self._begin(agent, conversation, before.work))
+                self._over(before.work)
             if not messages:
-                return self._stream(self._begin(agent, conversation, before.work))
-            self._over(before.work)
+                return _no(400, "No tool call is currently awaiting approval.")
         (said,) = messages
         work = Work("", _text_of(said["content"]), conversation or agent, trio.current_time())
         self.works.append(work)
         if (why := self._busy(before, conversation)) is not None:
             return why
+        if before is not None and before.waits:
+            return self._refuse_in_a_stream(Run(next(self._numbers), agent, conversation, work))
         if not self.refuses:
             work.began_at = trio.current_time()
         return await self._start(self._begin(agent, conversation, work))
+
+    def _refuse_in_a_stream(self, run: Run) -> httpx.Response:
+        run.work.name = run.id
+        run.stream.say(event(ping(run.number, run.id)))
+        run.end("error", "CONFLICT: Cannot send a new message: The agent is waiting for approval")
+        return self._stream(run)
 
     async def _start(self, run: Run) -> httpx.Response:
         if self._released is not None:
@@ -152,8 +163,6 @@ class RecordingLetta(httpx.AsyncBaseTransport):
         return self._stream(run)
 
     def _busy(self, before: Run | None, conversation: str | None) -> httpx.Response | None:
-        if before is not None and before.waits:
-            return _no(409, "Cannot send a new message: The agent is waiting for approval.")
         if before is None or before.reason or not (self.locks and conversation):
             return None
         text = f"Cannot send a new message: Another request (run_id={before.id}) is processed."
@@ -180,7 +189,8 @@ class RecordingLetta(httpx.AsyncBaseTransport):
                 continue
             run.work.told_at.append(trio.current_time())
             if run.waits:
-                self._give_up(run)
+                # Nothing runs, and nobody goes on with it; but the question stays.
+                self._over(run.work)
             if self.cancels == "refused":
                 return _no(500, "An unknown error occurred")
             if self.cancels in ("obeyed", "unanswered") and run.reason is None:
@@ -188,12 +198,6 @@ class RecordingLetta(httpx.AsyncBaseTransport):
         if self.cancels in ("held", "unanswered"):
             await trio.sleep_forever()
         return httpx.Response(200, json=answers)
-
-    def _give_up(self, run: Run) -> None:
-        """Nothing runs that could be ended, and nobody will go on with it."""
-        if run.conversation_id is None:
-            run.is_answered_by([{"tool_call_id": run.asked, "approve": False}])
-        self._over(run.work)
 
     async def _wind_up(self, run: Run) -> None:
         if self.ends_after:
@@ -253,7 +257,7 @@ class RecordingLetta(httpx.AsyncBaseTransport):
             return
         run.asked = f"call-{run.number}"
         call = {"name": tool, "arguments": '{"what": "a cake"}', "tool_call_id": run.asked}
-        run.say("approval_request_message", tool_call=call, tool_calls=[call])
+        run.say("approval_request_message", tool_call=call, tool_calls=call)
         run.end("requires_approval")
         if work.told_at:
             self._over(work)

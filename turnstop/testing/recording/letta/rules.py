@@ -68,8 +68,8 @@ def _name(body: Mapping[str, Any]) -> str:
         return _event(body)
     method = body.get("ask") or body.get("answer")
     asked = body.get("body") if "ask" in body else None
-    messages = asked.get("messages") if isinstance(asked, dict) else None
-    approves = bool(messages) and messages[0].get("type") == "approval"
+    messages = asked.get("messages", [{}]) if isinstance(asked, dict) else [{}]
+    approves = messages[0].get("type") == "approval"
     return f"{method} {body['path'][-1]}{' approval' if approves else ''}"
 
 

@@ -1,0 +1,814 @@
+"""The adapter `letta` against a recording server, in virtual time."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import importlib.metadata
+import os
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+import turnstop
+from turnstop import BackendError, BackendLost, BackendMisbehaved, BackendRefused, Ending, Proof
+from turnstop.abc import Request
+from turnstop.events import Ask, Event, Other, Text, Thought, ToolCall, Usage
+from turnstop.testing import Work
+
+try:
+    import httpx
+
+    import turnstop.adapters.letta as adapter
+    from turnstop.adapters.letta import LettaSession, open_letta
+    from turnstop.testing.recording.letta import URL, RecordingLetta
+    from turnstop.testing.recording.letta._frames import event, stop_reason
+except ImportError as absent:
+    if os.environ.get("TURNSTOP_REAL") == "require":
+        raise
+    pytest.skip(str(absent), allow_module_level=True)
+
+BUDGET = turnstop.StopBudget(5.0, 2.0)
+AGENT = "agent-1"
+
+
+@attrs.define
+class Double:
+    server: RecordingLetta
+    rooms: turnstop.Rooms[Any]
+    nursery: trio.Nursery
+
+    def enter(self, room: str = "kitchen", text: str = "bake") -> Actor:
+        actor = Actor(self.rooms.turn(room, text))
+        self.nursery.start_soon(actor.run)
+        return actor
+
+    async def work(self, number: int = 0) -> Work:
+        """The work of that number, once it was sent and its reader waits."""
+        while len(self.server.works) <= number:  # noqa: ASYNC110
+            await trio.sleep(0.001)
+        await wait_all_tasks_blocked()
+        return self.server.works[number]
+
+    def sent(self, last: str) -> list[tuple[str, Any]]:
+        """Path and body of what was sent to paths that end so."""
+        calls = self.server.calls
+        return [(path, body) for _, path, body in calls if path.endswith(f"/{last}")]
+
+
+@attrs.define
+class Actor:
+    turn: turnstop.Turn
+    events: list[Event] = attrs.field(factory=list)
+    error: Exception | None = None
+    left: trio.Event = attrs.field(factory=trio.Event)
+
+    async def run(self) -> None:
+        try:
+            async with self.turn:
+                async for one in self.turn:
+                    self.events.append(one)
+        except BackendError as error:
+            self.error = error
+        self.left.set()
+
+    async def settled(self) -> turnstop.Settlement:
+        await self.left.wait()
+        assert self.turn.settlement is not None
+        return self.turn.settlement
+
+
+@asynccontextmanager
+async def open_double(
+    agent_id: str | Callable[[str], Awaitable[str]] = AGENT, **options: Any
+) -> AsyncGenerator[Double, None]:
+    async with trio.open_nursery() as nursery:
+        server = RecordingLetta(nursery)
+        async with open_letta(URL, agent_id=agent_id, transport=server, **options) as backend:
+            async with turnstop.open_rooms(backend, budget=BUDGET) as rooms:
+                yield Double(server, rooms, nursery)
+        server.die()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_run_is_told_in_the_common_words(autojump_clock: MockClock) -> None:
+    async with open_double() as double:
+        actor, work = double.enter(), await double.work()
+        run = double.server.run_of(work)
+        for text in ("first ", "flour"):
+            run.say("reasoning_message", reasoning=text)
+        call = {"name": "weigh", "arguments": '{"g":', "tool_call_id": "call-1"}
+        run.say("tool_call_message", tool_call=call, tool_calls=call)
+        run.say("tool_call_message", tool_call={"name": None, "arguments": "9}"})
+        back = {"tool_call_id": "call-1", "status": "success", "tool_return": "9 g"}
+        run.say("tool_return_message", **back)
+        run.say("hidden_reasoning_message", state="omitted")
+        run.say("assistant_message", content=[{"type": "text", "text": "It "}])
+        run.say("assistant_message", content="is done")
+        double.server.end(work)
+        settlement = await actor.settled()
+        gc.collect()
+    thoughts = "".join(one.delta for one in actor.events if isinstance(one, Thought))
+    texts = "".join(one.delta for one in actor.events if isinstance(one, Text))
+    assert (thoughts, texts) == ("first flour", "It is done")
+    assert [one for one in actor.events if not isinstance(one, Thought | Text)] == [
+        ToolCall("call-1", "weigh", "started", '{"g":'),
+        ToolCall("call-1", "weigh", "completed", "9 g"),
+        Other("hidden_reasoning_message"),
+        Usage(1, 1),
+    ]
+    assert (settlement.ending, settlement.proof, settlement.usage) == (
+        Ending.FINISHED,
+        Proof.EVENT,
+        Usage(1, 1),
+    )
+
+
+async def test_what_is_sent(autojump_clock: MockClock) -> None:
+    headers: list[httpx.Headers] = []
+
+    async def note(request: httpx.Request) -> None:
+        headers.append(request.headers)
+
+    async with open_double(api_key="s3cret", headers={"x-house": "9"}) as double:
+        handle = double.server.handle_async_request
+
+        async def tapped(request: httpx.Request) -> httpx.Response:
+            await note(request)
+            return await handle(request)
+
+        double.server.handle_async_request = tapped  # type: ignore[method-assign]
+        actor, _ = double.enter(text="bake"), await double.work()
+        actor.turn.stop()
+        await actor.settled()
+        parts = [{"type": "text", "text": "again"}]
+        other = Actor(double.rooms.turn("kitchen", parts))
+        double.nursery.start_soon(other.run)
+        double.server.end(await double.work(1))
+        await other.settled()
+    ((path, first), (_, second)) = double.sent("messages")
+    assert path == "/v1/conversations/conv-1/messages"
+    assert first == {
+        "messages": [{"role": "user", "content": "bake"}],
+        "streaming": True,
+        "stream_tokens": True,
+        "include_pings": True,
+    }
+    assert second["messages"] == [{"role": "user", "content": parts}]
+    for one in headers:
+        assert one["authorization"] == "Bearer s3cret"
+        assert one["x-house"] == "9"
+        assert "turnstop-call" not in one
+
+
+# Whom a cancel reaches: F16.
+
+
+async def agent_of(room: str) -> str:
+    return f"agent-of-{room}"
+
+
+@pytest.mark.parametrize(
+    ("agent_id", "conversations", "owner"),
+    [
+        (AGENT, True, AGENT),
+        (agent_of, False, "agent-of-kitchen"),
+        (agent_of, True, "agent-of-kitchen"),
+        (AGENT, False, AGENT),
+    ],
+    ids=["a conversation a room", "an agent a room", "both", "one history for all"],
+)
+async def test_a_cancel_names_its_own_run_and_reaches_no_other(
+    agent_id: Any, conversations: bool, owner: str, autojump_clock: MockClock
+) -> None:
+    async with open_double(agent_id, conversations=conversations) as double:
+        actor, work = double.enter(), await double.work()
+        other, its = double.enter("garden"), await double.work(1)
+        actor.turn.stop()
+        settlement = await actor.settled()
+        assert (settlement.ending, settlement.proof) == (Ending.STOPPED, Proof.EVENT)
+        assert double.sent("cancel") == [
+            (f"/v1/agents/{owner}/messages/cancel", {"run_ids": [work.name]})
+        ]
+        assert its.runs
+        assert other.turn.settlement is None
+        double.server.end(its)
+        assert (await other.settled()).ending is Ending.FINISHED
+
+
+async def test_a_room_goes_on_in_its_conversation(autojump_clock: MockClock) -> None:
+    async with open_double() as double:
+        for number in range(3):
+            actor, work = double.enter(), await double.work(number)
+            if number == 1:
+                actor.turn.stop()
+            else:
+                double.server.end(work)
+            await actor.settled()
+    assert {work.session for work in double.server.works} == {"conv-1"}
+    assert len(double.sent("conversations")) == 1
+
+
+async def test_a_stopped_message_is_not_sent_again_with_the_next(autojump_clock: MockClock) -> None:
+    """Field case C82."""
+    async with open_double() as double:
+        actor, _ = double.enter(text="first"), await double.work()
+        actor.turn.stop()
+        await actor.settled()
+        second, its = double.enter(text="second"), await double.work(1)
+        double.server.say(its, "own words")
+        double.server.end(its)
+        assert (await second.settled()).ending is Ending.FINISHED
+    said = [body["messages"] for _, body in double.sent("messages")]
+    assert said == [[{"role": "user", "content": one}] for one in ("first", "second")]
+    assert [one for one in second.events if not isinstance(one, Usage)] == [Text("own words")]
+
+
+# What shows that the work ended.
+
+
+async def test_a_stop_is_settled_by_the_trace_and_not_by_the_stop_reason(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_double() as double:
+        double.server.drops_after = 1.5
+        actor, work = double.enter(), await double.work()
+        actor.turn.stop()
+        await trio.sleep(1.0)
+        assert double.server.run_of(work).reason == "cancelled"
+        assert actor.turn.settlement is None
+        settlement = await actor.settled()
+    assert (settlement.ending, settlement.proof) == (Ending.STOPPED, Proof.EVENT)
+    assert work.ended_at is not None
+    assert 0 <= settlement.settled_at - work.ended_at <= 0.25
+    assert len(double.sent("steps")) == 1
+
+
+@pytest.mark.parametrize("agent_id", [AGENT, agent_of])
+async def test_a_call_that_nothing_ends_is_unconfirmed_and_its_history_is_left(
+    agent_id: Any, autojump_clock: MockClock
+) -> None:
+    async with open_double(agent_id, conversations=agent_id is AGENT) as double:
+        double.server.drops_after = None
+        actor, work = double.enter(), await double.work()
+        actor.turn.stop()
+        settlement = await actor.settled()
+        assert (settlement.ending, settlement.proof) == (Ending.UNCONFIRMED, Proof.CLAIMED)
+        assert settlement.asked_at is not None
+        assert settlement.settled_at - settlement.asked_at < BUDGET.cancel_within
+        second, its = double.enter(), await double.work(1)
+        double.server.end(its)
+        assert (await second.settled()).ending is Ending.FINISHED
+        double.enter()
+        third = await double.work(2)
+    assert work.runs or work.session != its.session
+    assert its.session == third.session != work.session
+    assert its.session is not None
+    assert its.session.startswith("conv-")
+
+
+async def test_a_server_that_cannot_be_asked_proves_nothing(autojump_clock: MockClock) -> None:
+    async with open_double() as double:
+        double.server.instead["trace"] = httpx.Response(404, json={"detail": "Not Found"})
+        actor, _ = double.enter(), await double.work()
+        actor.turn.stop()
+        assert (await actor.settled()).ending is Ending.UNCONFIRMED
+
+
+async def test_a_look_that_fails_is_not_the_last(autojump_clock: MockClock) -> None:
+    async with open_double() as double:
+        double.server.instead["steps"] = httpx.ReadError("no")
+        actor, _ = double.enter(), await double.work()
+        actor.turn.stop()
+        await trio.sleep(1.0)
+        del double.server.instead["steps"]
+        assert (await actor.settled()).ending is Ending.STOPPED
+
+
+async def test_a_run_that_came_to_no_step_has_no_call(autojump_clock: MockClock) -> None:
+    async with open_double() as double:
+        double.server.drops_after = None
+        double.server.instead["steps"] = httpx.Response(200, json=[])
+        actor, _ = double.enter(), await double.work()
+        actor.turn.stop()
+        assert (await actor.settled()).ending is Ending.STOPPED
+
+
+async def test_a_parked_model_is_unconfirmed_at_the_bound(autojump_clock: MockClock) -> None:
+    """The server says `cancelled` at once, and goes on waiting for the model."""
+    async with open_double() as double:
+        double.server.cancels = "ignored"
+        actor, work = double.enter(), await double.work()
+        actor.turn.stop()
+        settlement = await actor.settled()
+        assert settlement.ending is Ending.UNCONFIRMED
+        assert not settlement.gone
+        assert work.runs
+        assert settlement.acked_at == settlement.asked_at
+        assert settlement.settled_at - (settlement.asked_at or 0) == pytest.approx(7.0)
+
+
+async def test_a_model_that_speaks_again_in_time_is_stopped(autojump_clock: MockClock) -> None:
+    async with open_double() as double:
+        double.server.ends_after = 3.0
+        actor, _ = double.enter(), await double.work()
+        actor.turn.stop()
+        settlement = await actor.settled()
+    assert settlement.ending is Ending.STOPPED
+    assert settlement.settled_at - (settlement.asked_at or 0) == pytest.approx(3.0)
+
+
+async def test_a_run_that_flips_back_to_completed_is_finished(autojump_clock: MockClock) -> None:
+    async with open_double() as double:
+        double.server.cancels = "ignored"
+        actor, work = double.enter(), await double.work()
+        actor.turn.stop()
+        await trio.sleep(1.0)
+        double.server.end(work)
+        settlement = await actor.settled()
+    assert (settlement.ending, settlement.gone) == (Ending.FINISHED, True)
+
+
+async def test_cancelled_of_a_run_that_is_over_is_an_answer(autojump_clock: MockClock) -> None:
+    async with trio.open_nursery() as nursery:
+        server = RecordingLetta(nursery)
+        async with open_letta(URL, agent_id=AGENT, transport=server) as backend:
+            remote = await backend.start(Request("kitchen", "1", "bake"))
+            server.end(server.works[0])
+            await remote.cancel(lambda: None)
+            assert server.works[0].told_at
+
+
+async def test_a_run_that_somebody_else_cancels_is_stopped(autojump_clock: MockClock) -> None:
+    async with open_double() as double:
+        actor, work = double.enter(), await double.work()
+        double.server.run_of(work).end("cancelled")
+        await trio.sleep(0.5)
+        double.server.drop(work)
+        settlement = await actor.settled()
+    assert (settlement.ending, settlement.request) == (Ending.STOPPED, None)
+
+
+# Errors of a cancel: F17.
+
+SAYS_NO = httpx.Response(409, json={"detail": "CONFLICT: No active runs to cancel"})
+
+
+@pytest.mark.parametrize(
+    ("instead", "kind", "text"),
+    [
+        (httpx.Response(500, json={"detail": "An unknown error"}), BackendMisbehaved, "HTTP 500"),
+        (SAYS_NO, BackendRefused, "No active runs"),
+        (httpx.ReadError("reset"), BackendLost, "reset"),
+        (httpx.ConnectError("refused"), BackendRefused, "nothing answers"),
+        (httpx.Response(200, json={"run-2": "failed"}), BackendRefused, "'failed'"),
+        (httpx.Response(200, text="<html>"), BackendRefused, "<html>"),
+    ],
+)
+async def test_an_error_of_a_cancel_is_told_and_the_next_turn_runs(
+    instead: Any, kind: type, text: str, autojump_clock: MockClock
+) -> None:
+    async with open_double() as double:
+        double.server.instead["cancel"] = instead
+        actor, _ = double.enter(), await double.work()
+        actor.turn.stop()
+        settlement = await actor.settled()
+        assert settlement.ending is Ending.UNCONFIRMED
+        assert actor.error is None
+        (error,) = settlement.errors
+        assert type(error) is kind
+        assert text in str(error)
+        assert len(double.sent("cancel")) == 1
+        second, its = double.enter(), await double.work(1)
+        double.server.end(its)
+        assert (await second.settled()).ending is Ending.FINISHED
+
+
+# Starts.
+
+
+@pytest.mark.parametrize(
+    ("instead", "kind", "text"),
+    [
+        (httpx.Response(409, json={"detail": "busy (run_id=run-7)"}), BackendRefused, "run-7"),
+        (httpx.Response(404, json={"detail": "Agent not found"}), BackendRefused, "Agent not"),
+        (httpx.Response(401, json={"detail": "Unauthorized"}), BackendRefused, "api_key"),
+        (httpx.Response(422, text="nonsense"), BackendRefused, "nonsense"),
+        (httpx.Response(429, json=["slow down"]), BackendRefused, "slow down"),
+        (httpx.Response(503, json={"detail": "no database"}), BackendMisbehaved, "server's log"),
+        (httpx.Response(200, json={"messages": []}), BackendMisbehaved, "no stream"),
+        (httpx.ConnectError("refused"), BackendRefused, "nothing answers"),
+        (httpx.ReadTimeout("slow"), BackendLost, "read_gap"),
+        (httpx.ReadError("reset"), BackendLost, "reset"),
+    ],
+)
+async def test_what_comes_instead_of_a_run(
+    instead: Any, kind: type, text: str, autojump_clock: MockClock
+) -> None:
+    async with open_double() as double:
+        double.server.instead["messages"] = instead
+        actor = double.enter()
+        settlement = await actor.settled()
+        assert type(actor.error) is kind
+        assert text in str(actor.error)
+        assert settlement.gone is (kind is BackendRefused)
+        # A start that is sent again may begin a second run.
+        assert len(double.sent("messages")) == 1
+
+
+async def test_a_busy_conversation_refuses_and_nothing_began(autojump_clock: MockClock) -> None:
+    async with open_double() as double:
+        first, work = double.enter(), await double.work()
+        double.server.end(work)
+        await first.settled()
+        double.server.run_of(work).reason = None
+        actor = double.enter()
+        settlement = await actor.settled()
+        assert settlement.ending is Ending.FAILED
+        assert settlement.gone
+        assert f"run_id={work.name}" in str(actor.error)
+
+
+@pytest.mark.parametrize("made", [{}, {"id": 7}])
+async def test_a_conversation_without_an_id_is_misbehaviour(
+    made: Any, autojump_clock: MockClock
+) -> None:
+    async with open_double() as double:
+        double.server.instead["conversations"] = httpx.Response(200, json=made)
+        actor = double.enter()
+        await actor.settled()
+        assert isinstance(actor.error, BackendMisbehaved)
+        assert "its id" in str(actor.error)
+
+
+async def test_an_error_of_the_agents_function_is_raised(autojump_clock: MockClock) -> None:
+    async def broken(room: str) -> str:
+        raise LookupError(room)
+
+    async with open_double(broken) as double:
+        with pytest.raises(LookupError, match="kitchen"):
+            async with double.rooms.turn("kitchen", "bake") as turn:
+                async for _ in turn:
+                    pass
+
+
+async def test_a_start_that_is_revealed_after_the_bound_is_cancelled(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_double() as double:
+        double.server.hold_starts()
+        actor, work = double.enter(), await double.work()
+        actor.turn.stop()
+        settlement = await actor.settled()
+        assert settlement.ending is Ending.UNCONFIRMED
+        double.server.release_starts()
+        await trio.sleep(0.1)
+        assert len(work.told_at) == 1
+        assert not work.runs
+
+
+async def test_a_conversation_that_came_too_late_is_deleted_and_nothing_sent(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_double() as double:
+        converse, late = double.server._answer, trio.Event()
+
+        async def slow(request: httpx.Request, path: list[str], body: Any) -> httpx.Response:
+            if path == ["conversations"]:
+                await late.wait()
+            return await converse(request, path, body)
+
+        double.server._answer = slow  # type: ignore[method-assign]
+        actor = double.enter()
+        await trio.sleep(0.1)
+        actor.turn.stop()
+        await actor.settled()
+        late.set()
+        await trio.sleep(0.1)
+        assert not double.server.works
+        assert ("DELETE", "/v1/conversations/conv-1", None) in double.server.calls
+
+
+# Ends that are none, or not good ones.
+
+
+@pytest.mark.parametrize(
+    ("reason", "ending"),
+    [
+        ("end_turn", Ending.FINISHED),
+        ("max_steps", Ending.FINISHED),
+        ("tool_rule", Ending.FINISHED),
+        ("max_tokens_exceeded", Ending.FAILED),
+        ("insufficient_credits", Ending.FAILED),
+        ("a reason of tomorrow", Ending.FAILED),
+    ],
+)
+async def test_what_a_stop_reason_means(
+    reason: str, ending: Ending, autojump_clock: MockClock
+) -> None:
+    async with open_double() as double:
+        actor, work = double.enter(), await double.work()
+        double.server.end(work, reason)
+        settlement = await actor.settled()
+    assert (settlement.ending, settlement.proof) == (ending, Proof.EVENT)
+    assert (reason in str(actor.error)) is (ending is Ending.FAILED)
+
+
+async def test_a_failed_run_says_what_went_wrong(autojump_clock: MockClock) -> None:
+    async with open_double() as double:
+        actor, work = double.enter(), await double.work()
+        # The server may say two reasons, the second one nearer to the cause.
+        double.server.run_of(work).stream.say(event(stop_reason("error")))
+        double.server.end(work, "llm_api_error", "no flour left")
+        settlement = await actor.settled()
+    assert settlement.ending is Ending.FAILED
+    assert settlement.gone
+    assert str(actor.error) == "llm_error: no flour left"
+
+
+async def test_an_error_without_a_reason_is_a_failure(autojump_clock: MockClock) -> None:
+    async with open_double() as double:
+        actor, work = double.enter(), await double.work()
+        stream = double.server.run_of(work).stream
+        stream.say(event({"error": "boom", "code": "INTERNAL_SERVER_ERROR"}, "error"))
+        stream.end()
+        assert (await actor.settled()).ending is Ending.FAILED
+    assert str(actor.error) == "boom"
+
+
+async def test_the_event_of_a_cancelled_run_is_understood(autojump_clock: MockClock) -> None:
+    async with open_double() as double:
+        double.server.cancels = "ignored"
+        actor, work = double.enter(), await double.work()
+        actor.turn.stop()
+        await trio.sleep(0.1)
+        stream = double.server.run_of(work).stream
+        stream.say(event({"message": "Run was cancelled"}, "cancelled"))
+        stream.end()
+        double.server.drop(work)
+        assert (await actor.settled()).ending is Ending.STOPPED
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "text"),
+    [
+        ("", BackendLost, "before the run's end"),
+        ("data: lorem ipsum\n\n", BackendMisbehaved, "no event: 'lorem"),
+        ("data: 7\n\n", BackendMisbehaved, "no event: '7'"),
+        (f"data: {'[' * 50_000}\n\n", BackendMisbehaved, "no event"),
+    ],
+    ids=["nothing", "garbage", "a number", "too deep"],
+)
+async def test_a_stream_that_makes_no_sense_is_told_to_stop(
+    said: str, kind: type, text: str, autojump_clock: MockClock
+) -> None:
+    async with open_double() as double:
+        actor, work = double.enter(), await double.work()
+        stream = double.server.run_of(work).stream
+        stream.say(said)
+        stream.end()
+        settlement = await actor.settled()
+        assert type(actor.error) is kind
+        assert text in str(actor.error)
+        assert settlement.ending is Ending.FAILED
+        assert not settlement.gone
+        assert len(work.told_at) == 1
+        gc.collect()
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"message_type": "tool_call_message", "tool_call": None},
+        {"message_type": "tool_call_message", "tool_calls": [7, {"name": None}]},
+        {"message_type": "tool_return_message", "tool_returns": [None, 3]},
+        {"message_type": "tool_return_message", "tool_return": {"deep": [1]}},
+        {"message_type": "approval_request_message", "tool_call": "x"},
+        {"message_type": "assistant_message", "content": [None, {"text": 7}]},
+        {"message_type": "assistant_message"},
+        {"message_type": "reasoning_message", "reasoning": 5},
+        {"message_type": "usage_statistics", "prompt_tokens": "many"},
+        {"message_type": ["odd"], "run_id": 9},
+        {},
+    ],
+)
+async def test_odd_frames_break_nothing(frame: Any, autojump_clock: MockClock) -> None:
+    async with open_double() as double:
+        actor, work = double.enter(), await double.work()
+        double.server.run_of(work).stream.say(event(frame))
+        double.server.end(work)
+        assert (await actor.settled()).ending is Ending.FINISHED
+
+
+async def test_a_server_without_run_ids_is_heard_all_the_same(autojump_clock: MockClock) -> None:
+    async with open_double() as double:
+        said = event({"message_type": "assistant_message", "content": "hi"})
+        whole = said + event(stop_reason("end_turn"))
+        headers = {"content-type": "text/event-stream"}
+        double.server.instead["messages"] = httpx.Response(200, headers=headers, text=whole)
+        actor = double.enter()
+        assert (await actor.settled()).ending is Ending.FINISHED
+        assert actor.events == [Text("hi")]
+
+
+# Approvals.
+
+
+async def ask_of(double: Double, actor: Actor, work: Work) -> Ask:
+    double.server.ask(work)
+    await wait_all_tasks_blocked()
+    found = [one for one in actor.events if isinstance(one, Ask)]
+    assert found
+    return found[-1]
+
+
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [
+        ("approve", {"approve": True}),
+        ("deny", {"approve": False}),
+        ("use less sugar", {"approve": False, "reason": "use less sugar"}),
+        (None, {"approve": False}),
+    ],
+)
+async def test_an_approval_goes_on_in_another_run(
+    reply: object, told: dict[str, object], autojump_clock: MockClock
+) -> None:
+    async with open_double() as double:
+        actor, work = double.enter(), await double.work()
+        ask = await ask_of(double, actor, work)
+        assert ask == Ask(ask.id, "approval", 'bake {"what": "a cake"}', ("approve", "deny"))
+        assert actor.turn.answer(ask, reply)
+        await wait_all_tasks_blocked()
+        assert work.replies == [{"type": "approval", "tool_call_id": ask.id, **told}]
+        # What is cancelled is the run that goes on.
+        actor.turn.stop()
+        assert (await actor.settled()).ending is Ending.STOPPED
+    ((_, body),) = double.sent("cancel")
+    assert body["run_ids"] == [double.server.run_of(work).id] != [work.name]
+
+
+async def test_pieces_of_a_question_are_one_and_two_calls_are_two(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_double() as double:
+        actor, work = double.enter(), await double.work()
+        run = double.server.run_of(work)
+        for call_id, name, piece in (
+            ("call-1", "bake", '{"a"'),
+            (None, None, ": 1}"),
+            ("call-2", "eat", "{}"),
+        ):
+            call = {"tool_call_id": call_id, "name": name, "arguments": piece}
+            run.say("approval_request_message", tool_call=call, tool_calls=call)
+        run.end("requires_approval")
+        for number in (1, 2):
+            await wait_all_tasks_blocked()
+            asks = [one for one in actor.events if isinstance(one, Ask)]
+            assert len(asks) == number
+            assert actor.turn.answer(asks[-1], "approve")
+        await wait_all_tasks_blocked()
+        assert [ask.text for ask in asks] == ['bake {"a": 1}', "eat {}"]
+        replies: list[Any] = work.replies
+        assert [one["tool_call_id"] for one in replies] == ["call-1", "call-2"]
+        double.server.end(work)
+        assert (await actor.settled()).ending is Ending.FINISHED
+
+
+async def test_a_stop_denies_what_is_asked_and_cancels_the_run_that_this_begins(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_double() as double:
+        actor, work = double.enter(), await double.work()
+        ask = await ask_of(double, actor, work)
+        actor.turn.stop()
+        settlement = await actor.settled()
+        assert settlement.ending is Ending.STOPPED
+        assert work.replies == [{"type": "approval", "tool_call_id": ask.id, "approve": False}]
+        assert len(work.told_at) == 1
+        second, its = double.enter(), await double.work(1)
+        double.server.end(its)
+        assert (await second.settled()).ending is Ending.FINISHED
+
+
+async def test_a_question_that_crosses_the_stop_is_denied_by_the_next_turn(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_double() as double:
+        double.server.cancels = "ignored"
+        actor, work = double.enter(), await double.work()
+        actor.turn.stop()
+        await trio.sleep(0.5)
+        double.server.ask(work)
+        settlement = await actor.settled()
+        assert (settlement.ending, settlement.proof) == (Ending.STOPPED, Proof.EVENT)
+        assert not work.replies
+        assert len(work.told_at) == 1
+        second, its = double.enter(text="second"), await double.work(1)
+        assert its.session == work.session
+        number = f"call-{work.name.removeprefix('run-')}"
+        assert work.replies == [{"type": "approval", "tool_call_id": number, "approve": False}]
+        double.server.end(its)
+        assert (await second.settled()).ending is Ending.FINISHED
+        third, last = double.enter(), await double.work(2)
+        double.server.end(last)
+        await third.settled()
+    assert [len(body["messages"]) for _, body in double.sent("messages")] == [1, 2, 1]
+
+
+async def test_an_answer_that_is_refused_ends_the_turn(autojump_clock: MockClock) -> None:
+    async with open_double() as double:
+        actor, work = double.enter(), await double.work()
+        ask = await ask_of(double, actor, work)
+        double.server.instead["messages"] = httpx.Response(400, json={"detail": "answered before"})
+        actor.turn.answer(ask, "approve")
+        settlement = await actor.settled()
+    assert settlement.ending is Ending.FAILED
+    assert settlement.gone
+    assert "answered before" in str(actor.error)
+
+
+async def test_a_question_left_by_somebody_else_fails_the_turn(autojump_clock: MockClock) -> None:
+    async with open_double(agent_of, conversations=False) as double:
+        actor, work = double.enter(), await double.work()
+        double.server.run_of(work).reason = "requires_approval"
+        double.server.run_of(work).stream.break_off()
+        await actor.settled()
+        double.server.locks = False
+        await double.rooms.retire("kitchen")
+        second = double.enter()
+        assert (await second.settled()).ending is Ending.FAILED
+    assert "waiting for approval" in str(second.error)
+
+
+# Opening.
+
+
+@pytest.mark.parametrize(
+    ("instead", "kind", "text"),
+    [
+        (httpx.ConnectError("refused"), BackendRefused, "start the Letta server"),
+        (httpx.ConnectTimeout("slow"), BackendRefused, "start the Letta server"),
+        (httpx.Response(401, json={}), BackendRefused, "api_key"),
+        (httpx.Response(404, text="not here"), BackendRefused, "not here"),
+        (httpx.Response(500, text="oh"), BackendMisbehaved, "HTTP 500"),
+        (httpx.Response(200, text="<html>"), BackendMisbehaved, "no Letta server"),
+        (httpx.Response(200, json={"status": "ok"}), BackendMisbehaved, "no Letta server"),
+        (httpx.ReadError("reset"), BackendLost, "broke"),
+    ],
+)
+async def test_what_answers_must_be_a_letta_server(instead: Any, kind: type, text: str) -> None:
+    async with trio.open_nursery() as nursery:
+        server = RecordingLetta(nursery)
+        server.instead["health"] = instead
+        with pytest.raises(kind, match=text):
+            async with open_letta(URL, agent_id=AGENT, transport=server):
+                raise AssertionError("it was opened")
+    assert len(server.calls) == 1
+
+
+@pytest.mark.parametrize("found", ["1.6.5", "1.7.0", "0.1.9", "2.0.0"])
+async def test_another_sdk_is_refused_by_name(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: found)
+    with pytest.raises(ImportError, match=rf"letta-client {found} .*>=1\.7\.1,<2.*\[letta\]"):
+        async with open_letta(URL, agent_id=AGENT):
+            raise AssertionError("it was opened")
+
+
+def test_a_missing_sdk_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    monkeypatch.delitem(sys.modules, adapter.__name__)
+    with pytest.raises(ImportError, match=r"needs letta-client: .*turnstop\[letta\]"):
+        importlib.import_module(adapter.__name__)
+
+
+@pytest.mark.parametrize("found", ["1.7.1", "1.12.1"])
+async def test_the_floor_itself_will_do(
+    found: str, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: found)
+    async with open_double():
+        pass
+
+
+def test_a_session_says_where_it_is() -> None:
+    assert str(LettaSession("agent-1")) == "agent-1, its own history"
+    assert str(LettaSession("agent-1", "conv-2")) == "agent-1, conv-2"
+
+
+async def test_a_server_that_is_closed_under_its_turn_ends_it(autojump_clock: MockClock) -> None:
+    async with trio.open_nursery() as nursery:
+        server = RecordingLetta(nursery)
+        async with open_letta(URL, agent_id=AGENT, transport=server) as backend:
+            remote = await backend.start(Request("kitchen", "1", "bake"))
+        with pytest.raises(BackendLost, match="open it around its rooms"):
+            await remote.follow(lambda one: None)  # type: ignore[arg-type]
