@@ -13,7 +13,7 @@ from trio.testing import MockClock
 from turnstop.transports.aio import open_aio
 
 # The longest that a thread which has something to say may need to say it.
-_THREAD_SAYS_WITHIN = 0.1
+_THREAD_SAYS_WITHIN = 0.25
 
 
 @pytest.fixture(params=["hosted", "thread"])

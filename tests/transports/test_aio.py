@@ -195,6 +195,7 @@ async def test_a_call_that_refuses_to_end_is_abandoned_after_the_grace(
             await aio.call(work.work_and_fail if fails else work.work)
         assert scope.cancelled_caught
         assert trio.current_time() - start == 1 + GRACE
+        await aio.call(asyncio.sleep, 0)
         assert work.cancelled == 1
         name = "Stubborn.work_and_fail" if fails else "Stubborn.work"
         (found,) = aio.owned()

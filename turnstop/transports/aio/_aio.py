@@ -283,6 +283,8 @@ async def open_aio(
             finally:
                 await aio._close(close_within)
                 host.close()
-                with trio.move_on_after(close_within, shield=True):
+                with trio.move_on_after(close_within, shield=True) as closing:
                     await host.over.wait()
+                if closing.cancelled_caught:
+                    logger.warning("the asyncio loop is blocked: left behind, with its thread")
         nursery.cancel_scope.cancel()

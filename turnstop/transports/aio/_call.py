@@ -39,6 +39,7 @@ class Call(Generic[Result]):
     abandoned: bool = False
     _task: asyncio.Task[Result] | None = None
     _fatal: BaseException | None = None
+    _unwanted: bool = False
     _over: trio.Event = attrs.field(factory=trio.Event)
     _when_over: Callable[[], None] | None = None
 
@@ -58,7 +59,10 @@ class Call(Generic[Result]):
         return name_of(self._fn)
 
     def start(self, context: Context) -> None:
-        """Make the task. On the loop's side."""
+        """Make the task, unless it is cancelled by now. On the loop's side."""
+        if self._unwanted:
+            self._note(None)
+            return
         self._task = task = self._host.spawn(self._run(), context)
         if task.done():
             self._note(task)
@@ -77,6 +81,7 @@ class Call(Generic[Result]):
         try:
             await self._over.wait()
         except trio.Cancelled:
+            self._unwanted = True
             self._host.run(self._cancel)
             with trio.move_on_after(grace, shield=True):
                 await self._over.wait()
