@@ -246,7 +246,11 @@ def test_an_excuse_is_given_on_the_command_line_and_has_to_be_true() -> None:
 BAD = {
     "no module": ("nowhere:open_x", "", "there is no module nowhere"),
     "no attribute": ("theirs:open_hones", "", "did you mean open_honest?"),
-    "no adapter": ("nonesuch", "", "there are a2a, acp, claude, codex, letta, local, opencode"),
+    "no adapter": (
+        "nonesuch",
+        "",
+        "there are a2a, acp, claude, codex, copilot, letta, local, opencode, parlant",
+    ),
     "a file": ("theirs.py:x", "", "package.module:factory"),
     "import raises": ("theirs:x", "1 / 0", "importing theirs raises ZeroDivisionError"),
     "import exits": ("theirs:x", "sys.exit(3)", "importing theirs ends the interpreter"),
@@ -336,7 +340,11 @@ def test_bad_input_is_told_in_one_line(adapter: str, source: str, why: str) -> N
 @pytest.mark.parametrize(
     ("args", "why"),
     [
-        ((), "name an adapter (a2a, acp, claude, codex, letta, local, opencode), or module:factory"),
+        (
+            (),
+            "name an adapter (a2a, acp, claude, codex, copilot, letta, local, opencode, parlant), "
+            "or module:factory",
+        ),
         (("local", "--only", "stop_ends_the_wrok"), "did you mean stop_ends_the_work"),
         (("local", "--real"), "local has no probe of a real program"),
         (("stranger:Deaf", "--real"), "--real is for adapters by name"),

@@ -121,7 +121,10 @@ class Cli:
     async def call_unowned(
         self, fn: Callable[[*Args], Awaitable[Result]], *args: *Args, within: float | None = None
     ) -> Result:
-        """As `call`, for what belongs to no turn."""
+        """As `call`, for what belongs to no turn.
+
+        **Cancellation:** as `call`.
+        """
         return await self._answer(lambda: self.aio.call_unowned(fn, *args), within, fn.__name__)
 
     async def _answer(

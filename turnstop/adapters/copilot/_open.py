@@ -155,6 +155,7 @@ async def open_copilot(
     model: str | None = None,
     provider: Mapping[str, Any] | None = None,
     github_token: str | None = None,
+    approve_all: bool = False,
     session: Mapping[str, Any] | None = None,
     thread: bool = False,
 ) -> AsyncGenerator[Backend[CopilotContent], None]:
@@ -168,15 +169,15 @@ async def open_copilot(
         model: None leaves it to Copilot.
         provider: a model provider of your own, as the SDK's `ProviderConfig`.
         github_token: who works; None: whoever is logged in.
+        approve_all: whether everything is permitted, and nobody asked.
         session: further keywords of the SDK's `create_session`, also used where a session is
             resumed. With an `on_permission_request` of its own, nobody else is asked.
         thread: run the SDK's asyncio loop in a thread of its own: see `open_aio`.
 
     Raises:
-        BackendRefused: the SDK or the CLI is missing, or too old; the text has the command that
-            installs it.
+        BackendRefused: the CLI is missing, or too old; the text has the command that installs it.
         BackendLost: the CLI was lost before it was ready, again and again.
-        ImportError: trio-asyncio is missing, and `thread` is not set.
+        ImportError: the SDK is missing, or too old; or trio-asyncio is, and `thread` is not set.
 
     **Cancellation:** reaches Copilot only after the body has left. The CLI is then ended with all
     that it has started, within about four seconds, whatever it does.
@@ -186,7 +187,7 @@ async def open_copilot(
     given |= {} if model is None else {"model": model}
     given |= {} if provider is None else {"provider": dict(provider)}
     launch = Launch(_command(command, env), folder, dict(env or {}), github_token)
-    async with open_backend(launch, Settings(given), thread=thread) as backend:
+    async with open_backend(launch, Settings(given, approve_all), thread=thread) as backend:
         yield backend
 
 

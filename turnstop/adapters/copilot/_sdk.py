@@ -6,20 +6,16 @@ imported where it is used, since that takes half a second, and the bridge is to 
 
 from __future__ import annotations
 
-import importlib.metadata
-import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from ..._errors import BackendMisbehaved, BackendRefused
+from ..._errors import BackendMisbehaved
+from ...transports.distribution import check_distribution
 
 SDK_FLOOR: Final = "1.0.5"
 """The oldest SDK that the adapter was tried with."""
 
 SDK_INSTALL: Final = "python -m pip install 'turnstop[copilot]'"
-
-_PACKAGE: Final = "github-copilot-sdk"
-_NUMBER: Final = re.compile(r"\d{1,9}")
 
 Client: TypeAlias = Any
 Conversation: TypeAlias = Any
@@ -30,24 +26,11 @@ def check_sdk() -> str:
     """The version of the SDK.
 
     Raises:
-        BackendRefused: it is missing, or older than `SDK_FLOOR`.
+        ImportError: it is missing, or older than `SDK_FLOOR`.
     """
-    try:
-        found = importlib.metadata.version(_PACKAGE)
-    except importlib.metadata.PackageNotFoundError:
-        raise BackendRefused(
-            f"{_PACKAGE} is not installed; install it with: {SDK_INSTALL}"
-        ) from None
-    if _numbers(found) < _numbers(SDK_FLOOR):
-        raise BackendRefused(
-            f"{_PACKAGE} is {found}, and {SDK_FLOOR} is the oldest that will do; install a newer "
-            f"one with: {SDK_INSTALL}"
-        )
-    return found
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(number) for number in _NUMBER.findall(version)[:3]]
+    return check_distribution(
+        "github-copilot-sdk", SDK_FLOOR, extra="copilot", needed_by="open_copilot"
+    )
 
 
 async def connect(port: int, token: str) -> Client:

@@ -54,25 +54,35 @@ class Settings:
 
     Attributes:
         options: keywords of the SDK's `create_session` and `resume_session`.
+        approve_all: whether everything is permitted.
     """
 
     options: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
+    approve_all: bool = False
 
     @property
     def asks(self) -> bool:
         """Whether the turn's reader is asked for permissions, and not a handler of its own."""
-        return ASK not in self.options
+        return not self.approve_all and ASK not in self.options
 
     def for_session(self, session: CopilotSession) -> dict[str, Any]:
         """The keywords of this one."""
 
-        def leave_it_to_the_turn(request: object, invocation: object) -> object:
-            return _nothing() if session.listened else _refused()
+        def decide(request: object, invocation: object) -> object:
+            if self.approve_all:
+                return _approved()
+            return _left_to_the_turn() if session.listened else _refused()
 
-        return {ASK: leave_it_to_the_turn, "streaming": True, **self.options}
+        return {ASK: decide, "streaming": True, **self.options}
 
 
-def _nothing() -> object:
+def _approved() -> object:
+    from copilot.rpc import PermissionDecisionApproveOnce
+
+    return PermissionDecisionApproveOnce()
+
+
+def _left_to_the_turn() -> object:
     # The turn sees the request among its events, in their order, and answers it by a call.
     from copilot.session import PermissionNoResult
 

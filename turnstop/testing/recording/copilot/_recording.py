@@ -254,9 +254,12 @@ class RecordingCopilot(WorkingCopilot):
             work.ended_at = trio.current_time()
 
     def _abort(self, cli: FarCli, request: Message) -> None:
-        work = self._busy(request["params"]["sessionId"])
+        session = request["params"]["sessionId"]
+        work = self._busy(session)
+        # It names no message: one that comes too late is the last one's.
+        for told in [one for one in self.works if one.session == session][-1:]:
+            (work or told).told_at.append(trio.current_time())
         if work is None:
             cli.answer(request, {"success": True})
-            return
-        work.told_at.append(trio.current_time())
-        self._obey(cli, request, work)
+        else:
+            self._obey(cli, request, work)
