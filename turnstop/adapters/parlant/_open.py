@@ -12,12 +12,12 @@ import attrs
 import trio
 
 from ..._errors import BackendError, BackendLost, BackendRefused
-from ...abc import Backend, RemoteTurn, Request
+from ...abc import Backend, RemoteTurn, Request, current_turn
 from ...transports.aio import Aio, open_aio
 from ...transports.reading import Reader, Reading, open_reading
 from ._engine import Engine, OpenSession, Prepare, serve
 from ._library import Library, check_version, import_library
-from ._tools import LiveTurns
+from ._tools import Live, ParlantSession
 from ._turn import ParlantTurn
 
 __all__ = ["open_parlant"]
@@ -44,14 +44,15 @@ class _Parlant:
         if self.lost is not None:
             raise BackendLost(f"{self.lost}: open it again", gone=True)
         session = request.session if request.previous is None else None
-        if not isinstance(session, str):
+        if not isinstance(session, ParlantSession):
             session = await self._begin_session(request.room)
-        turn = ParlantTurn(self.aio, self.engine, session, self.poll_every)
+        turn_id = current_turn.get()
+        turn = ParlantTurn(self.aio, self.engine, turn_id, session, self.poll_every)
         await self._post(turn, request.content)
         self.reading.start(turn.reader, turn.read, name=f"parlant turn {request.turn_id}")
         return turn
 
-    async def _begin_session(self, room: str) -> str:
+    async def _begin_session(self, room: str) -> ParlantSession:
         try:
             return await self.aio.call_unowned(self.engine.begin_session, room)
         except BackendError:
@@ -64,15 +65,17 @@ class _Parlant:
             self.aio.post(turn.processed, cancelled, error)
 
         try:
-            turn.reveal(await self.aio.call(self.engine.post, turn.session, text, ended))
+            turn.reveal(
+                await self.aio.call(self.engine.post, turn.session, text, turn.tools, ended)
+            )
         except trio.Cancelled:
             # It may be processed all the same, and nobody else will ever know of it.
             self.reading.start(Reader(), turn.undo, name="parlant undo")
             raise
         except Exception as error:
-            if not self.aio.owned() and not isinstance(error, BackendError):
+            if not turn.works and not isinstance(error, BackendError):
                 raise BackendRefused(
-                    f"Parlant took no message in session {turn.session}: {error!r}"
+                    f"Parlant took no message in {turn.session}: {error!r}"
                 ) from error
             await turn.undo()
             raise
@@ -90,7 +93,7 @@ class _Served:
     async def serve(self, library: Library, prepare: Prepare, options: Any, make: Any) -> None:
         """To the server's end, which the backend and whoever waits for it are told."""
 
-        def made(server: Any, agent_id: str, live: LiveTurns) -> None:
+        def made(server: Any, agent_id: str, live: Live) -> None:
             self.aio.post(self.news.post, make(server, agent_id, live=live))
 
         try:
@@ -135,8 +138,8 @@ async def open_parlant(
 
     The server is made, prepared and served on an asyncio loop of its own, as `async with
     parlant.sdk.Server(...) as server` would; on 127.0.0.1, unless the options say otherwise. Each
-    room has a session of its own; a session in which another message came from elsewhere ends the
-    turn as failed.
+    room has a session of its own. A message that comes into it from elsewhere meanwhile takes the
+    turn's place: the turn is lost.
 
     Args:
         prepare: `async def prepare(server)`, asyncio-flavoured: makes the agent with all that
@@ -154,7 +157,7 @@ async def open_parlant(
         **options: of `parlant.sdk.Server`: `nlp_service`, `port`, `tool_service_port`, ...
 
     Yields:
-        A backend that is asked by a text. Its sessions are the ids of Parlant's sessions.
+        A backend that is asked by a text. Its sessions are `ParlantSession`.
 
     Raises:
         ImportError: the extra is missing, or Parlant is not the version that is needed, which is
