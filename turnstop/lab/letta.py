@@ -29,7 +29,15 @@ from .letta_server import DATABASE
 from .pins import lab_home
 from .programs import MissingProgram
 
-__all__ = ["LETTA_INSTALL", "VERSION", "find_letta", "letta_folder", "make_agent", "start_letta"]
+__all__ = [
+    "LETTA_INSTALL",
+    "VERSION",
+    "find_letta",
+    "letta_folder",
+    "make_agent",
+    "start_letta",
+    "stop_letta",
+]
 
 VERSION = "0.16.8"
 LETTA_INSTALL = "PYTHONPATH=. python tests/real/letta_server.py"
@@ -78,6 +86,11 @@ async def start_letta() -> str:
     process.
     """
     return await trio.to_thread.run_sync(_KEPT.start, abandon_on_cancel=True)
+
+
+def stop_letta() -> None:
+    """End the server that the first call has started, and all that belongs to it, within 20 s."""
+    _KEPT.end()
 
 
 async def make_agent(url: str, lab: str, *, asks: bool = False) -> str:
@@ -151,7 +164,7 @@ class _Kept:
 
     def end(self) -> None:
         """End it, and all that belongs to it."""
-        process = self._process
+        process, self._process = self._process, None
         if process is None:
             return
         with suppress(subprocess.TimeoutExpired):
@@ -163,4 +176,4 @@ class _Kept:
 
 
 _KEPT = _Kept()
-atexit.register(_KEPT.end)
+atexit.register(stop_letta)
