@@ -17,6 +17,7 @@ from ._cli import TOOL, TOOL_SESSION, Cli
 from ._session import CopilotSession
 
 _ALIVE = ("running", "idle", "pending")
+_TOOL_RUNS = "_execute_tool_and_respond"
 _PATIENCE = 1.0
 
 
@@ -57,7 +58,9 @@ class Left:
 
         **Cancellation:** nothing is left.
         """
-        return [*await self._tasks(), *await self._offspring.find(), *self._cli.aio.owned()]
+        aio = self._cli.aio
+        bridged = (*aio.owned(), *aio.find(self._is_tool))
+        return [*await self._tasks(), *await self._offspring.find(), *bridged]
 
     async def end(self, found: Sequence[object]) -> list[Found]:
         """End what was found; return what is still alive.
@@ -75,6 +78,15 @@ class Left:
             *await self._offspring.end(processes),
             *(await self._cli.aio.sweep(bridged) if bridged else ()),
         ]
+
+    def _is_tool(self, coroutine: Any) -> bool:
+        """Whether it runs a tool that the application gave to this session.
+
+        The SDK starts it where it hears of the call, which is no turn's.
+        """
+        if getattr(coroutine, "__name__", "") != _TOOL_RUNS or coroutine.cr_frame is None:
+            return False
+        return coroutine.cr_frame.f_locals.get("self") is self._session.conversation
 
     async def _tasks(self) -> list[BackgroundTask]:
         told: list[Any] = []

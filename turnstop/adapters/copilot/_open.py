@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, final
 
 import trio
 
-from ..._errors import BackendMisbehaved, BackendRefused
+from ..._errors import BackendError, BackendRefused
 from ...abc import Backend, RemoteTurn, Request
 from ...transports.aio import Aio, open_aio
 from ...transports.offspring import Look
@@ -43,6 +43,7 @@ class _Beginning:
         self._settings = settings
         self._request = request
         self._look = look
+        self._fresh: CopilotSession | None = None
         self._outcome: CopilotTurn | Exception | None = None
         self._abandoned = False
 
@@ -71,7 +72,7 @@ class _Beginning:
         except Exception as error:
             self._outcome = error
         self.reader.post(self._outcome)
-        if self._abandoned:
+        if self._abandoned or isinstance(self._outcome, Exception):
             await self._undo()
 
     async def _begin(self) -> CopilotTurn:
@@ -79,6 +80,10 @@ class _Beginning:
         message = _to_message(self._request.content)
         kept = None if self._request.previous is not None else self._request.session
         session = await take_up(self._cli, kept, self._settings)
+        if kept is None:
+            self._fresh = session
+        if self._abandoned:
+            raise BackendRefused("the turn was stopped before its message was sent")
         left = Left(self._cli, session, self._look)
         listening = Listening(self._cli, session)
         number = None
@@ -87,24 +92,18 @@ class _Beginning:
         finally:
             if number is None:
                 listening.close()
-        return CopilotTurn(
-            self._cli,
-            session,
-            listening,
-            number,
-            str(message["prompt"]),
-            left,
-            asks=self._settings.asks,
-        )
+        prompt, asks = str(message["prompt"]), self._settings.asks
+        return CopilotTurn(self._cli, session, listening, number, prompt, left, asks=asks)
 
     async def _send(self, session: CopilotSession, message: Mapping[str, Any]) -> str:
         try:
             return await self._cli.call(_sdk.send, session.conversation, message)
-        except BackendMisbehaved:
+        except BackendError:
             # Whatever it has begun has no name, and is ended by its session's.
             session.evicted = True
-            with suppress(Exception):
-                await self._cli.call(_sdk.abort, session.conversation)
+            if not self._cli.broken.is_set():
+                abort = partial(_abort, self._cli, session.conversation)
+                self._cli.reading.start(Reader[None](), abort, name="copilot abort")
             raise
         except Exception as error:
             if not _sdk.is_refusal(error):
@@ -112,10 +111,17 @@ class _Beginning:
             raise BackendRefused(f"copilot did not take the message: {error}") from error
 
     async def _undo(self) -> None:
-        if isinstance(self._outcome, CopilotTurn):
-            # There is nobody left to tell.
-            with suppress(Exception):
+        # There is nobody left to tell.
+        with suppress(Exception):
+            if isinstance(self._outcome, CopilotTurn):
                 await self._outcome.undo()
+            if self._fresh is not None:
+                await let_go(self._cli, self._fresh)
+
+
+async def _abort(cli: Cli, conversation: _sdk.Conversation) -> None:
+    with suppress(Exception):
+        await cli.call(_sdk.abort, conversation)
 
 
 @final

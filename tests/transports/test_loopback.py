@@ -1,0 +1,170 @@
+"""A program's pipes at a port: for one client of ours, and to the end of either."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+
+from turnstop.transports.framed import MessageSplitter, frame
+from turnstop.transports.loopback import Loopback, open_loopback
+from turnstop.transports.process import ChildProcess, Grace, open_process
+
+GRACE = Grace(close=0.2, terminate=0.5, kill=1.0)
+# Says each message again, until one tells it what else to do.
+ECHO = """
+import json, os, sys
+while True:
+    length = int(sys.stdin.buffer.readline().split(b":")[1])
+    sys.stdin.buffer.readline()
+    body = sys.stdin.buffer.read(length)
+    do = json.loads(body).get("do")
+    if do == "babble":
+        os.write(1, b"Segmentation fault\\n")
+    elif do == "exit":
+        sys.stderr.write("no more memory")
+        sys.exit(3)
+    elif do == "fork" and os.fork() == 0:
+        import time
+        time.sleep(300)
+    elif do == "fork":
+        os._exit(0)
+    else:
+        os.write(1, b"Content-Length: %d\\r\\n\\r\\n%b" % (length, body))
+"""
+
+
+class Client:
+    """Somebody at the port."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.stream = stream
+        self.splitter = MessageSplitter()
+
+    async def say(self, message: dict[str, Any], *, apart: bool = False) -> None:
+        data = frame(message)
+        cut = data.index(b"{") if apart else 0
+        for part in (data[:cut], data[cut:]):
+            if part:
+                await self.stream.send_all(part)
+
+    async def hear(self) -> dict[str, Any] | None:
+        while chunk := await self.stream.receive_some():
+            for message in self.splitter.feed(chunk):
+                return message
+        return None
+
+
+@asynccontextmanager
+async def loopback(tap: Any = None) -> AsyncGenerator[tuple[Loopback, ChildProcess], None]:
+    with trio.fail_after(30.0):
+        async with open_process([sys.executable, "-c", ECHO], name="echo", grace=GRACE) as process:
+            async with open_loopback(process, *([tap] if tap else [])) as found:
+                yield found, process
+
+
+async def connected(found: Loopback, token: str | None = None) -> Client:
+    client = Client(await trio.open_tcp_stream("127.0.0.1", found.port))
+    params = {"token": found.token if token is None else token, "other": 1}
+    await client.say({"method": "connect", "params": params})
+    return client
+
+
+async def test_what_is_said_goes_by_and_the_token_stays_here() -> None:
+    seen: list[tuple[str, object]] = []
+    async with loopback(lambda direction, message: seen.append((direction, message))) as (found, _):
+        client = await connected(found)
+        greeting = {"method": "connect", "params": {"other": 1}}
+        assert await client.hear() == greeting
+        await client.say({"id": 1}, apart=True)
+        assert await client.hear() == {"id": 1}
+        assert seen == [("->", greeting), ("<-", greeting), ("->", {"id": 1}), ("<-", {"id": 1})]
+        assert not found.broken.is_set()
+        await client.stream.aclose()
+
+
+async def test_a_header_and_a_body_apart_take_no_time() -> None:
+    """Held back until the header was acknowledged, each of these would take 40 ms."""
+    async with loopback() as (found, _):
+        client = await connected(found)
+        await client.hear()
+        client.stream.setsockopt(6, 1, 0)  # TCP_NODELAY, which the SDK leaves as it is
+        took = []
+        for number in range(20):
+            begin = trio.current_time()
+            await client.say({"id": number}, apart=True)
+            assert await client.hear() == {"id": number}
+            took.append(trio.current_time() - begin)
+        if sys.platform == "linux":
+            assert sorted(took)[10] < 0.02
+        await client.stream.aclose()
+
+
+async def test_nobody_else_is_let_in() -> None:
+    async with loopback() as (found, _):
+        for token in ("", "guess", "naïve"):
+            stranger = await connected(found, token)
+            assert await stranger.hear() is None
+            await stranger.stream.aclose()
+        mute = await trio.open_tcp_stream("127.0.0.1", found.port)
+        await mute.send_all(b"GET / HTTP/1.1\r\n\r\n")
+        assert await mute.receive_some() == b""
+        await mute.aclose()
+        client = await connected(found)
+        assert await client.hear() is not None
+        with pytest.raises(OSError, match=r"refused|connect"):
+            await trio.open_tcp_stream("127.0.0.1", found.port)
+        await client.stream.aclose()
+
+
+async def test_garbage_is_told_and_ends_it() -> None:
+    async with loopback() as (found, _):
+        client = await connected(found)
+        await client.hear()
+        await client.say({"do": "babble"})
+        await found.broken.wait()
+        assert "it wrote what is no message: 'Segmentation fault'" in str(found.loss())
+        assert await client.hear() is None
+        await client.stream.aclose()
+
+
+async def test_the_programs_end_is_told_with_its_last_words() -> None:
+    async with loopback() as (found, process):
+        client = await connected(found)
+        await client.hear()
+        await client.say({"do": "exit"})
+        await found.broken.wait()
+        await process.wait()
+        loss = found.loss()
+        assert loss.gone
+        assert "exited with status 3; its stderr ends: no more memory" in str(loss)
+        assert await client.hear() is None
+        await client.stream.aclose()
+
+
+async def test_an_exit_is_seen_behind_a_child_that_holds_the_pipes() -> None:
+    async with loopback() as (found, process):
+        client = await connected(found)
+        await client.hear()
+        await client.say({"do": "fork"})
+        await found.broken.wait()
+        assert process.returncode == 0
+        await client.stream.aclose()
+        if sys.platform == "linux":
+            return
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+async def test_a_client_that_leaves_is_told() -> None:
+    async with loopback() as (found, process):
+        client = await connected(found)
+        await client.stream.aclose()
+        await found.broken.wait()
+        assert process.returncode is None
+        assert not found.loss().gone
