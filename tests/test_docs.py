@@ -53,6 +53,10 @@ NEEDS = {
         lambda: all(map(importlib.util.find_spec, A2A_SERVER)), "pip install 'turnstop[bench]'"
     ),
     "a2a": Need(lambda: importlib.util.find_spec("a2a") is not None, "pip install 'turnstop[a2a]'"),
+    "letta": Need(
+        lambda: importlib.util.find_spec("letta_client") is not None,
+        "pip install 'turnstop[letta]'",
+    ),
     "httpx2": Need(
         lambda: importlib.util.find_spec("httpx2") is not None, "pip install 'turnstop[opencode]'"
     ),

@@ -367,7 +367,7 @@ SAYS_NO = httpx.Response(409, json={"detail": "CONFLICT: No active runs to cance
         (SAYS_NO, BackendRefused, "No active runs"),
         (httpx.ReadError("reset"), BackendLost, "reset"),
         (httpx.ConnectError("refused"), BackendRefused, "nothing answers"),
-        (httpx.Response(200, json={"run-2": "failed"}), BackendRefused, "'failed'"),
+        (httpx.Response(200, json={"run-1": "failed"}), BackendRefused, "'failed'"),
         (httpx.Response(200, text="<html>"), BackendRefused, "<html>"),
     ],
 )

@@ -57,7 +57,7 @@ class RecordingLetta(httpx.AsyncBaseTransport):
         self.instead: dict[str, httpx.Response | Exception] = {}
         self.calls: list[tuple[str, str, Any]] = []
         self._nursery = nursery
-        self._numbers = itertools.count(1)
+        self._numbers, self._fresh = itertools.count(1), itertools.count(1)
         self._runs: dict[str, Run] = {}
         self._newest: dict[str, Run] = {}
         self._conversations: dict[str, str] = {}
@@ -97,7 +97,7 @@ class RecordingLetta(httpx.AsyncBaseTransport):
                 return self._converse(request.url.params["agent_id"])
             case ("DELETE", "conversations", conversation):
                 self._conversations.pop(conversation, None)
-                return httpx.Response(200, json=None)
+                return _value(None)
             case ("POST", "conversations", conversation, "messages"):
                 agent = self._conversations.get(conversation)
                 if agent is None:
@@ -111,11 +111,11 @@ class RecordingLetta(httpx.AsyncBaseTransport):
                 return httpx.Response(200, json=steps_of(self._runs[run_id]))
             case ("GET", "steps", step_id, "trace"):
                 found = next(run for run in self._runs.values() if run.step_id == step_id)
-                return httpx.Response(200, json=trace_of(found))
+                return _value(trace_of(found))
         return _no(404, "Not Found")
 
     def _converse(self, agent: str) -> httpx.Response:
-        number = f"conv-{next(self._numbers)}"
+        number = f"conv-{next(self._fresh)}"
         self._conversations[number] = agent
         return httpx.Response(200, json={"id": number, "agent_id": agent})
 
@@ -290,6 +290,12 @@ class RecordingLetta(httpx.AsyncBaseTransport):
             self._over(work)
         for run in self._runs.values():
             run.reason = run.reason or "error"
+
+
+def _value(value: Answer | None) -> httpx.Response:
+    # HTTPX would leave the body of null out.
+    headers = {"content-type": "application/json"}
+    return httpx.Response(200, headers=headers, text=json.dumps(value))
 
 
 def _no(status: int, detail: str) -> httpx.Response:
