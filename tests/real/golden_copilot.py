@@ -6,9 +6,8 @@ PYTHONPATH=.:tests python -m real.golden_copilot      # records them all anew
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import trio
@@ -17,59 +16,29 @@ from copilot.session import PermissionHandler
 from turnstop.adapters.copilot._cli import Launch
 from turnstop.adapters.copilot._open import open_backend
 from turnstop.adapters.copilot._session import Settings
-from turnstop.lab import (
-    Behaviour,
-    Lab,
-    copilot_session,
-    find_program,
-    open_lab,
-    program_env,
-    write_prompt,
-)
-from turnstop.testing.golden import Wire, WireFrame, tidy, write_wire
+from turnstop.lab import copilot_session, find_program, open_lab, program_env
+from turnstop.testing.golden import Recordings, WireFrame
 from turnstop.testing.recording.copilot.rules import RULES, copilot_names
-from turnstop.testing.recording.copilot.scenes import SCENES, Scene
+from turnstop.testing.recording.copilot.scenes import SCENES
 
-FOLDER = Path(__file__).parents[1] / "golden" / "copilot"
+from .recorder import GOLDEN, LabWorld, find_none, record_anew
+
+RECORDINGS = Recordings(GOLDEN / "copilot", "copilot", RULES, copilot_names)
 PATIENCE = 60.0
 NOISE = ("assistant.idle", "agent.interrupted", "session.title_changed")
 
 
 @attrs.define
-class RealWorld:
-    """The lab's model."""
+class RealWorld(LabWorld):
+    """The lab's model, which uses Copilot's shell."""
 
-    lab: Lab
-
-    def prompt(self, words: str) -> tuple[str, str]:
-        """As the scenes say it, in the lab's words."""
-        word, _, then = words.partition(" ")
-        if word == "tool":
-            command = "sleep 60" if then == "park" else "touch a.txt"
-            return write_prompt(Behaviour("tool", None, command, then))
-        return write_prompt(Behaviour(word))
-
-    async def reached(self, name: str) -> None:
-        """Parked, or its command runs."""
-        first = await self.lab.arrived(name)
-        if first.behaviour.word == "tool":
-            await self.lab.tool_running(name)
-        else:
-            await self.lab.parked(name)
-
-    def release(self, name: str) -> None:
-        """Answer."""
-        self.lab.release(name)
+    # Nobody is asked about a command that only reads.
+    commands: ClassVar = {"park": "sleep 60", "answer": "touch a.txt"}
 
 
-async def find_none(*marks: object) -> list[Any]:
-    """No processes."""
-    await trio.lowlevel.checkpoint()
-    return []
-
-
-async def record(scene: Scene, home: Path) -> tuple[WireFrame, ...]:
+async def record(name: str, home: Path) -> tuple[WireFrame, ...]:
     """Play a scene on the real program; all that went by until it was left."""
+    scene = SCENES[name]
     frames: list[WireFrame] = []
 
     def keep(direction: Any, message: Any) -> None:
@@ -94,23 +63,8 @@ async def record(scene: Scene, home: Path) -> tuple[WireFrame, ...]:
 async def main() -> None:
     """Record every scene anew, or those that are named."""
     version = await find_program("copilot").version()
-    FOLDER.mkdir(parents=True, exist_ok=True)
     for name in sys.argv[1:] or SCENES:
-        with tempfile.TemporaryDirectory(prefix="golden-", ignore_cleanup_errors=True) as home:
-            frames = await record(SCENES[name], Path(home))
-            kept = keep(tidy(frames, {home: "<home>"}))
-        write_wire(FOLDER / f"{name}.jsonl", Wire("copilot", version, name, kept))
-        print(f"{name}: {len(kept)} frames of {len(frames)}")
-
-
-def keep(frames: tuple[WireFrame, ...]) -> tuple[WireFrame, ...]:
-    """What matters, and a little of what does not, so that it is seen not to."""
-    names = copilot_names(frames)
-    return tuple(
-        frame
-        for frame, name in zip(frames, names, strict=True)
-        if frame.direction == "->" or f"<- {name}" in RULES or name in NOISE
-    )
+        await record_anew(RECORDINGS, version, name, record, noise=NOISE)
 
 
 if __name__ == "__main__":

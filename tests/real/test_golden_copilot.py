@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import attrs
 import pytest
 
-from turnstop.testing.golden import Wire, differences, read_wire
-from turnstop.testing.recording.copilot.rules import RULES, copilot_names, rules_for
+from turnstop.testing.recording.copilot.rules import rules_for
 from turnstop.testing.recording.copilot.scenes import SCENES
 
 from . import REQUIRED, real_program
+from .recorder import expect_recorded, renamed
 
 try:
-    from .golden_copilot import FOLDER, record
+    from .golden_copilot import RECORDINGS, record
 except ImportError as absent:
     if REQUIRED:
         raise
@@ -24,32 +22,21 @@ except ImportError as absent:
 PROGRAM = real_program("copilot")
 
 
-def read(name: str) -> Wire:
-    return read_wire(FOLDER / f"{name}.jsonl")
-
-
 async def test_it_is_the_version_that_was_recorded() -> None:
-    """Another version may do as well: this one says why a scene differs, if one does."""
-    version = await PROGRAM.version()
-    if version != read("finish").version:
-        pytest.skip(f"recorded of {read('finish').version}, and here is {version}")
+    await expect_recorded(PROGRAM, RECORDINGS)
 
 
 @pytest.mark.parametrize("name", SCENES)
 async def test_it_speaks_as_it_was_recorded(name: str, tmp_path: Path) -> None:
-    found = await record(SCENES[name], tmp_path)
-    assert differences(read(name).frames, found, rules_for(name), copilot_names) == []
+    found = await record(name, tmp_path)
+    assert RECORDINGS.differences(name, found, rules_for(name)) == []
 
 
-async def test_a_recording_of_something_else_is_told(tmp_path: Path) -> None:
-    found = await record(SCENES["stop_while_running"], tmp_path)
-    frames = read("stop_while_running").frames
-    golden = [
-        attrs.evolve(frame, body=json.loads(json.dumps(frame.body).replace("aborted", "ended")))
-        for frame, name in zip(frames, copilot_names(frames), strict=True)
-        if name != "abort"
-    ]
-    assert differences(golden, found, RULES, copilot_names) == [
-        "<- abort: comes, and is not due after <- assistant.message_delta",
-        "<- session.idle: params.event.data.aborted is true, and not absent",
+async def test_one_that_speaks_otherwise_is_told_of(tmp_path: Path) -> None:
+    name = "stop_while_running"
+    found = RECORDINGS.matter(await record(name, tmp_path))
+    kept = [frame for frame, called in found if called != "abort"]
+    assert RECORDINGS.differences(name, renamed(kept, "aborted", "ended")) == [
+        "<- abort: does not come after <- assistant.message_delta",
+        "<- session.idle: params.event.data.aborted is absent, and not true",
     ]

@@ -114,6 +114,9 @@ OWN: Mapping[str, Probed | NoRemoteWork] = {
         (f"{_HERE}.copilot:CopilotProbe",),
         needs=("copilot", "trio_asyncio"),
         install="python -m pip install 'turnstop[copilot]'",
+        real=(f"{_HERE}.real_copilot:RealCopilotProbe",),
+        real_needs=("copilot", "trio_asyncio", "h11"),
+        real_install="python -m pip install 'turnstop[copilot,lab]'",
     ),
     "local": Probed((f"{_HERE}.local:LocalProbe", f"{_HERE}.local:LocalThreadProbe")),
     "opencode": Probed(
