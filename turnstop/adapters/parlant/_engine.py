@@ -130,16 +130,17 @@ class Engine:
 
         **Cancellation:** changes nothing.
         """
-        found: Sequence[Any] = await self._sessions.find_events(
+        found = await self._sessions.find_events(
             session_id=posted.session_id,
             min_offset=offset,
             source=None,
             kinds=[],
             trace_id=posted.trace_id,
         )
-        if not all(isinstance(getattr(one, "offset", None), int) for one in found):
+        events = [*found] if isinstance(found, Sequence) else [found]
+        if not all(isinstance(getattr(one, "offset", None), int) for one in events):
             raise BackendMisbehaved(f"Parlant has no events, but {found!r}")
-        return sorted(found, key=lambda event: event.offset)
+        return sorted(events, key=lambda event: event.offset)
 
     async def _send(self, session_id: str, text: str) -> Any:
         return await self._sessions.create_customer_message(
