@@ -53,6 +53,9 @@ NEEDS = {
         lambda: all(map(importlib.util.find_spec, A2A_SERVER)), "pip install 'turnstop[bench]'"
     ),
     "a2a": Need(lambda: importlib.util.find_spec("a2a") is not None, "pip install 'turnstop[a2a]'"),
+    "aio": Need(
+        lambda: importlib.util.find_spec("trio_asyncio") is not None, "pip install 'turnstop[aio]'"
+    ),
     "letta": Need(
         lambda: importlib.util.find_spec("letta_client") is not None,
         "pip install 'turnstop[letta]'",
