@@ -224,7 +224,8 @@ class Aio:
         with trio.move_on_after(within, shield=True):
             while self._host.running and (left := self._host.filing.all_alive()):
                 await end_tasks(self._host, [task for _, task in left])
-        for turn_id, task in self._host.filing.all_alive():
+        # Where the loop has ended by itself, none of them could; and why is told of elsewhere.
+        for turn_id, task in self._host.filing.all_alive() if self._host.running else ():
             logger.warning(
                 "%s of %s does not end: left behind, with its loop closed",
                 self._describe(task, turn_id),

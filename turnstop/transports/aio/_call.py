@@ -83,7 +83,7 @@ class Call(Generic[Result]):
         except trio.Cancelled:
             self._unwanted = True
             self._host.run(self._cancel)
-            with trio.move_on_after(grace, shield=True):
+            with trio.move_on_after(grace if self._host.running else 0, shield=True):
                 await self._over.wait()
             if not self.over:
                 self._abandon(grace)
@@ -137,6 +137,8 @@ class Call(Generic[Result]):
 
     def _abandon(self, grace: float) -> None:
         self.abandoned = True
+        if not self._host.running:
+            return  # what ended the loop is told of elsewhere
         logger.warning(
             "%s of %s has not ended %g s after it was cancelled: abandoned",
             self.name,

@@ -14,6 +14,7 @@ import trio
 
 from ._filing import Filing, Task
 from ._host import EAGER, Doorway
+from ._threads import Threads
 
 __all__ = ["ThreadedLoop"]
 
@@ -61,6 +62,7 @@ class ThreadedLoop:
         loop = self._loop
         loop.set_task_factory(self.filing.make)  # type: ignore[arg-type]
         loop.set_exception_handler(self._doorway.report)
+        loop.set_default_executor(Threads())
         loop.call_soon(self.tell, self.ready.set)
         try:
             loop.run_forever()
