@@ -120,7 +120,7 @@ def test_the_stream_ends_before_the_model_call_and_the_trace_comes_after_it() ->
         assert (trio.current_time(), work.runs) == (3.0, True)
         ((step,),) = [await client.get(f"runs/{work.name}/steps")]
         assert await client.get(f"steps/{step['id']}/trace") is None
-        await trio.sleep(2.0)
+        await trio.sleep(2.1)
         assert work.ended_at == 5.0
         assert (await client.get(f"steps/{step['id']}/trace"))["step_id"] == step["id"]
 

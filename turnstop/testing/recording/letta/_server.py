@@ -262,6 +262,12 @@ class RecordingLetta(httpx.AsyncBaseTransport):
         if work.told_at:
             self._over(work)
 
+    def return_tool(self, work: Work, text: str) -> None:
+        """Have the tool that was approved return."""
+        asked = [run.asked for run in self._runs.values() if run.work is work and run.asked]
+        said = {"tool_return": text, "status": "success", "tool_call_id": asked[-1]}
+        self.run_of(work).say("tool_return_message", **said)
+
     def end(self, work: Work, reason: str = "end_turn", detail: str = "") -> None:
         """Have a work end by itself, for this reason."""
         if work.runs and self.run_of(work).reason is None:

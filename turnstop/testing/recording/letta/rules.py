@@ -36,8 +36,8 @@ RULES: dict[str, Rule] = {
     "-> GET trace": Rule(ids=("path.2",), repeats=True),
     "<- GET trace": Rule(values=("status",), repeats=True),
     "<- ping": Rule(ids=("said.run_id",)),
-    # The model says it in pieces, of which a stop lets through some.
-    "<- assistant_message": Rule(ids=_IDS, kinds=("said.content",), repeats=True),
+    # The model says it in pieces, of which a stop lets through some, before and after its answer.
+    "<- assistant_message": Rule(ids=_IDS, kinds=("said.content",), repeats=True, anywhere=True),
     "<- approval_request_message": Rule(
         ids=(*_IDS, "said.tool_call.tool_call_id"),
         values=("said.tool_call.name",),
