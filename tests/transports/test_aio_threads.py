@@ -1,4 +1,4 @@
-"""Threads of a loop's executor: as many as asyncio would have, and nobody waits for them at exit."""
+"""Threads of a loop's executor: as many as asyncio would have, and none that an exit waits for."""
 
 from __future__ import annotations
 
