@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -55,9 +55,10 @@ class Client:
                 await self.stream.send_all(part)
 
     async def hear(self) -> dict[str, Any] | None:
-        while chunk := await self.stream.receive_some():
-            for message in self.splitter.feed(chunk):
-                return message
+        with suppress(trio.BrokenResourceError):
+            while chunk := await self.stream.receive_some():
+                for message in self.splitter.feed(chunk):
+                    return message
         return None
 
 

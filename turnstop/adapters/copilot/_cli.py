@@ -39,6 +39,7 @@ _GRACE: Final = Grace(close=0.0, terminate=0.0, kill=1.0)
 _READY_WITHIN: Final = 60.0
 _ANSWERED_WITHIN: Final = 60.0
 _FAREWELL: Final = 1.0
+_WHAT: Final = "see that it is the Copilot CLI"
 
 Args = TypeVarTuple("Args")
 Result = TypeVar("Result")
@@ -242,11 +243,14 @@ async def _greet(cli: Cli, loopback: Loopback) -> None:
             within=_READY_WITHIN,
         )
     except trio.BrokenResourceError:
-        raise loopback.loss() from loopback.why
+        if loopback.why is None:
+            raise loopback.loss() from None
+        # No loss, which would be made good by another start, and another.
+        raise BackendRefused(f"{loopback.why}: {_WHAT}") from loopback.why
     except trio.TooSlowError:
-        raise BackendRefused(
-            f"copilot does not answer within {_READY_WITHIN:g} s: see that it is the Copilot CLI"
-        ) from None
+        raise BackendRefused(f"copilot does not answer within {_READY_WITHIN:g} s: {_WHAT}") from (
+            None
+        )
     except Exception as error:
         raise BackendRefused(
             f"the Copilot SDK does not take this CLI: {error}; install one that will do with: "

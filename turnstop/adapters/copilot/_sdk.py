@@ -38,8 +38,14 @@ async def connect(port: int, token: str) -> Client:
     from copilot import CopilotClient, RuntimeConnection
 
     place = RuntimeConnection.for_uri(f"127.0.0.1:{port}", connection_token=token)
-    client = CopilotClient(connection=place)
-    await client.start()
+    client, ready = CopilotClient(connection=place), False
+    try:
+        await client.start()
+        ready = True
+    finally:
+        if not ready:
+            # Its socket, and the thread that reads it.
+            await client.force_stop()
     return client
 
 
