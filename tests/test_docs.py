@@ -60,6 +60,9 @@ NEEDS = {
         lambda: importlib.util.find_spec("letta_client") is not None,
         "pip install 'turnstop[letta]'",
     ),
+    "copilot-sdk": Need(
+        lambda: importlib.util.find_spec("copilot") is not None, "pip install 'turnstop[copilot]'"
+    ),
     "httpx2": Need(
         lambda: importlib.util.find_spec("httpx2") is not None, "pip install 'turnstop[opencode]'"
     ),
