@@ -28,6 +28,7 @@ PROBES: dict[str, tuple[str | type[Probe], int]] = {
     "local": ("local", 0),
     "claude": ("claude", 0),
     "codex": ("codex", 0),
+    "copilot": ("copilot", 0),
     "acp": ("acp", 0),
     "acp-shared": ("acp", 1),
     "a2a": ("a2a", 0),

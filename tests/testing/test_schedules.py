@@ -54,6 +54,7 @@ PROBES = [
     (CodexProbe, 60),
     *probes_of("a2a", 40, 15, 15),
     *probes_of("letta", 40, 15),
+    *probes_of("copilot", 40),
     *probes_of("opencode", 40),
     *probes_of("parlant", 40),
 ]
