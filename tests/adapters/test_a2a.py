@@ -780,7 +780,7 @@ async def test_a_line_without_an_end_is_not_kept_for_ever(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parser = partial(EventParser, limit=1000)
-    monkeypatch.setattr("turnstop.adapters.a2a._wire.EventParser", parser)
+    monkeypatch.setattr("turnstop.transports.httpcalls.EventParser", parser)
     async with open_double() as (agent, rooms), trio.open_nursery() as nursery:
         agent.on["CancelTask"] = always(task("canceled"))
 
