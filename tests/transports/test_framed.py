@@ -23,6 +23,16 @@ def test_messages_are_cut_out_of_any_chunks(cuts: list[int]) -> None:
     for begin, end in itertools.pairwise(places):
         found += splitter.feed(data[begin:end])
     assert found == MESSAGES
+    assert splitter.is_even
+
+
+def test_it_says_whether_a_message_has_begun() -> None:
+    splitter, data = MessageSplitter(), frame({"id": 1})
+    for cut in (1, data.index(b"{")):
+        splitter.feed(data[:cut])
+        assert not splitter.is_even
+        splitter.feed(data[cut:])
+        assert splitter.is_even
 
 
 def test_other_headers_are_passed_over() -> None:

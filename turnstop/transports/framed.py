@@ -30,6 +30,11 @@ class MessageSplitter:
         self._buffer = bytearray()
         self._body: int | None = None
 
+    @property
+    def is_even(self) -> bool:
+        """Whether what was fed ends with a message."""
+        return not self._buffer and self._body is None
+
     def feed(self, chunk: bytes | bytearray) -> list[Message]:
         """Take a chunk; return the messages that it completed.
 

@@ -59,6 +59,8 @@ class Loopback:
     def loss(self) -> BackendLost:
         """A new error: how the program was lost, and whether it is gone."""
         text = self._process.describe()
+        if self.why is None and self._process.signalled:
+            text = f"{text}; it had closed its stdout and went on"
         error = BackendLost(
             f"{text}; {self.why}" if self.why else text, gone=self._process.returncode is not None
         )
@@ -75,26 +77,25 @@ class Loopback:
     async def _serve(self, listener: trio.SocketListener) -> None:
         try:
             async with listener:
-                stream, splitter, first = await self._admit(listener)
+                stream, first = await self._admit(listener)
             async with stream, open_service() as service:
-                service.start_soon(self._tell, stream, splitter, first)
+                service.start_soon(self._tell, stream, first)
                 await self._hear(stream)
         except BackendMisbehaved as error:
             self.why = error
         finally:
             self.broken.set()
 
-    async def _admit(
-        self, listener: trio.SocketListener
-    ) -> tuple[trio.SocketStream, MessageSplitter, list[Message]]:
+    async def _admit(self, listener: trio.SocketListener) -> tuple[trio.SocketStream, Message]:
         while True:
             stream = await listener.accept()
             splitter, first = MessageSplitter(), list[Message]()
             with trio.move_on_after(_PROVEN_WITHIN), suppress(*_CLOSED, BackendMisbehaved):
                 while not first and (chunk := await _receive(stream)):
                     first = splitter.feed(chunk)
-            if first and self._is_ours(first[0]):
-                return stream, splitter, first
+            # Our client waits for an answer before it says more.
+            if len(first) == 1 and splitter.is_even and self._is_ours(first[0]):
+                return stream, first[0]
             await trio.aclose_forcefully(stream)
 
     def _is_ours(self, message: Message) -> bool:
@@ -105,18 +106,17 @@ class Loopback:
         )
         return message.get("method") == "connect" and proven
 
-    async def _tell(
-        self, stream: trio.SocketStream, splitter: MessageSplitter, messages: list[Message]
-    ) -> None:
+    async def _tell(self, stream: trio.SocketStream, first: Message) -> None:
         """Hand on what the client says, until it leaves."""
+        stdin, splitter = self._process.stdin, MessageSplitter()
         with suppress(*_CLOSED):
-            while True:
-                for message in messages:
-                    await self._process.stdin.send_all(frame(message))
+            await stdin.send_all(frame(first))
+            self._tap("->", first)
+            while chunk := await _receive(stream):
+                # As it is: only what was first had something taken out.
+                await stdin.send_all(chunk)
+                for message in splitter.feed(chunk):
                     self._tap("->", message)
-                if not (chunk := await _receive(stream)):
-                    break
-                messages = splitter.feed(chunk)
         self.broken.set()
 
     async def _hear(self, stream: trio.SocketStream) -> None:
