@@ -44,6 +44,14 @@ async def test_a_call_ends_with_who_would_answer(autojump_clock: MockClock) -> N
     assert trio.current_time() == begin + 2.0
 
 
+async def test_a_call_may_see_by_itself_that_nobody_answers(autojump_clock: MockClock) -> None:
+    gone = trio.Event()
+    gone.set()
+    assert await call_unless(gone, lambda: answer(1.0), grace=2.0) == "yes"
+    with pytest.raises(trio.BrokenResourceError):
+        await call_unless(gone, lambda: answer(3.0), grace=2.0)
+
+
 async def test_a_calls_error_leaves_as_itself(autojump_clock: MockClock) -> None:
     error = ZeroDivisionError()
 

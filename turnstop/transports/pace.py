@@ -27,9 +27,19 @@ async def wait_at_most(event: trio.Event, seconds: float) -> bool:
 
 
 async def call_unless(
-    over: trio.Event, call: Callable[[], Awaitable[Result]], *, within: float = math.inf
+    over: trio.Event,
+    call: Callable[[], Awaitable[Result]],
+    *,
+    within: float = math.inf,
+    grace: float = 0.0,
 ) -> Result:
     """What `call()` returns, unless the event is set before that, or the time is over.
+
+    Args:
+        over: set when nobody will answer any more.
+        call: what is called.
+        within: seconds that it may take.
+        grace: seconds that it has to see by itself that nobody will.
 
     Raises:
         trio.BrokenResourceError: the event is set.
@@ -41,6 +51,7 @@ async def call_unless(
 
         async def watch() -> None:
             await over.wait()
+            await trio.sleep(grace)
             nursery.cancel_scope.cancel()
 
         nursery.start_soon(watch)
