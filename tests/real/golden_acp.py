@@ -104,7 +104,7 @@ async def record(name: str, scene: str, home: Path) -> tuple[WireFrame, ...]:
             ) as acp:
                 backend: Any = acp
                 backend._processes = Noting(backend._processes)
-                await SCENES[scene](acp, RealWorld(lab, backend))
+                await SCENES[scene].play(acp, RealWorld(lab, backend))
     return tuple(frame for frame in read_frames(wire) if isinstance(frame.body, dict))
 
 
