@@ -56,7 +56,7 @@ async def record(name: str, home: Path | None = None) -> list[WireFrame]:
     frames: list[WireFrame] = []
     with trio.fail_after(PATIENCE):
         async with open_parlant(model.prepare, **model.options()) as backend:
-            await SCENES[name](backend, world)
+            await SCENES[name].play(backend, world)
             for session in dict.fromkeys(model.session(one) for one in world.names):
                 assert session is not None
                 frames += as_frames(session, await events_of(backend, session))

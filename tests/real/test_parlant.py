@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import attrs
 import pytest
@@ -244,6 +248,72 @@ async def test_an_application_that_is_cancelled_ends_its_turns() -> None:
                 scope.cancel()
         for token in tokens.values():
             assert kitchen.model.alive(token) == []
+
+
+async def test_another_message_in_its_session_fails_a_turn_and_is_left_alone() -> None:
+    from parlant.core.app_modules.sessions import Moderation
+    from parlant.core.application import Application
+    from parlant.core.sessions import EventSource
+
+    async with open_kitchen() as kitchen:
+        model, backend = kitchen.model, kitchen.backend
+        sessions = backend.engine.server.container[Application].sessions
+        token, message = model.write("park preamble")
+        others, other_message = model.write("park preamble")
+
+        async def send() -> None:
+            await sessions.create_customer_message(
+                session_id=model.session(token),
+                moderation=Moderation.NONE,
+                message=other_message,
+                source=EventSource.CUSTOMER,
+                trigger_processing=True,
+                metadata=None,
+            )
+
+        with pytest.raises(turnstop.BackendLost, match="another message came"):
+            async with kitchen.rooms.turn("a", message) as turn:
+                await model.parked(token)
+                await backend.aio.call_unowned(send)
+                async for _ in turn:
+                    pass
+        await model.parked(others)
+        assert model.alive(token) == []
+        assert "SessionModule._process_session" in model.alive(others)
+        model.release(others)
+        await model.gone(others)
+        await kitchen.expect_answer("a")
+
+
+CTRL_C = """import os, signal, threading, trio, turnstop
+from turnstop.adapters.parlant import open_parlant
+from turnstop.lab.parlant import ParkedModel
+
+async def main():
+    model = ParkedModel()
+    async with open_parlant(model.prepare, **model.options()) as parlant:
+        async with turnstop.open_rooms(parlant) as rooms:
+            token, message = model.write("park preamble")
+            try:
+                async with rooms.turn("a", message) as turn:
+                    await model.parked(token)
+                    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+                    async for event in turn:
+                        pass
+            finally:
+                print("turn:", turn.settlement.ending.value, model.alive(token), flush=True)
+
+trio.run(main)
+"""
+
+
+def test_ctrl_c_stops_the_turns_first_and_then_ends_the_program() -> None:
+    command = [sys.executable, "-W", "ignore", "-c", CTRL_C]
+    env = {**os.environ, "PYTHONPATH": str(Path(turnstop.__file__).parents[1])}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=env)
+    assert "turn: stopped []" in done.stdout
+    assert done.stderr.rstrip().endswith("KeyboardInterrupt")
+    assert done.returncode != 0
 
 
 async def test_on_a_loop_in_a_thread_of_its_own_it_is_the_same() -> None:

@@ -48,7 +48,7 @@ class World(RecordedWorld):
 async def played(scene: Scene, engine: RecordingParlant) -> list[WireFrame]:
     async with trio.open_nursery() as nursery:
         async with open_parlant(engine.prepare, library=engine.library) as backend:
-            await scene(backend, World(nursery, engine))
+            await scene.play(backend, World(nursery, engine))
             engine.die()
         nursery.cancel_scope.cancel()
     sessions = dict.fromkeys(work.session for work in engine.works)
