@@ -52,8 +52,9 @@ class RealWorld:
 async def record(name: str, home: Path | None = None) -> list[WireFrame]:
     """Play a scene on the real server, which needs no folder; all that went by."""
     scene = SCENES[name]
+    kind = scene.settings["kind"]
     tap = WireTap(cable := Cable())
-    streaming, blocking = scene.kind == "streaming", scene.kind == "plain"
+    streaming, blocking = kind == "streaming", kind == "plain"
     with trio.fail_after(PATIENCE):
         async with open_a2a_server(streaming=streaming, blocking=blocking) as server:
             async with open_a2a(server.url, transport=tap) as backend:

@@ -50,7 +50,7 @@ async def record(name: str, home: Path) -> list[WireFrame]:
             async with open_opencode(
                 command=command, directory=home, env=env, transport=tap
             ) as backend:
-                await SCENES[name](backend, RealWorld())
+                await SCENES[name].play(backend, RealWorld())
                 # The last words of a turn that is over come behind it.
                 await trio.sleep(0.3)
     return tap.frames

@@ -65,7 +65,7 @@ async def played(name: str, disturb: Disturb) -> list[WireFrame]:
         async with open_opencode(URL, transport=tap) as backend:
             # Only a dishonest server fails where its scene does not say so.
             with suppress(BackendError):
-                await SCENES[name](backend, RecordedWorld(server, nursery))
+                await SCENES[name].play(backend, RecordedWorld(server, nursery))
             await trio.sleep(0.3)
         nursery.cancel_scope.cancel()
     return tap.frames

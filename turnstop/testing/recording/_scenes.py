@@ -30,6 +30,7 @@ __all__ = [
     "hear_out",
     "read",
     "register",
+    "stop_at",
     "stop_parked",
     "stop_while_running",
     "stop_while_starting",
@@ -105,6 +106,14 @@ async def read(
         async for event in turn:
             if isinstance(event, Ask):
                 asked(turn, event)
+
+
+async def stop_at(rooms: Rooms[Any], prompt: Any, kind: type[Event]) -> None:
+    """Take a turn, and stop it at each event of a kind."""
+    async with rooms.turn("kitchen", prompt) as turn:
+        async for event in turn:
+            if isinstance(event, kind):
+                turn.stop()
 
 
 async def stop_parked(rooms: Rooms[Any], world: World, words: str = "park") -> None:
