@@ -21,7 +21,6 @@ UNABLE = {
     "die",
     "hold_acknowledgements",
     "hold_starts",
-    "ignore_cancels",
     "refuse_cancels",
     "refuse_starts",
     "restart",

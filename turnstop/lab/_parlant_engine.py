@@ -93,9 +93,13 @@ class EngineTurn:
         except asyncio.CancelledError:
             if moment in ("hook", "matching", "generation"):
                 self.note_told()
-            if not await self._linger():
-                self.ledger.end(piece, cut=True)
-                raise
+            if self.ledger.shields:
+                self._left.append(asyncio.create_task(self._go_on()))
+            elif await self._linger(self.ledger.late):
+                self.ledger.end(piece)
+                return
+            self.ledger.end(piece, cut=True)
+            raise
         self.ledger.end(piece)
 
     def note_told(self) -> None:
@@ -121,12 +125,17 @@ class EngineTurn:
         emitter = self.context.session_event_emitter
         await emitter.emit_message_event(trace_id=self.trace_id, data=text)
 
-    async def _linger(self) -> bool:
+    async def _go_on(self) -> None:
+        """Work that was shielded from a cancellation, and knows of no other."""
+        piece = self.ledger.begin(self.token, "shielded")
+        await self._linger(None)
+        self.ledger.end(piece)
+
+    async def _linger(self, late: float | None) -> bool:
         """Go on after a cancellation for as long as the model says, however often it comes.
 
         Whether it was ordered to go on meanwhile: then it never was cancelled.
         """
-        late = self.ledger.late
         until = None if late is None else self.loop.time() + late
         while until is None or self.loop.time() < until:
             try:

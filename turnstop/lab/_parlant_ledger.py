@@ -63,11 +63,13 @@ class Ledger:
         pieces: all work that was ever seen, oldest first.
         late: how many seconds what waits goes on after it was cancelled; None: until it is
             ordered to end.
+        shields: whether what waits has shielded its work, which goes on without it.
     """
 
     def __init__(self) -> None:
         self.pieces: list[Piece] = []
         self.late: float | None = 0.0
+        self.shields = False
         self.tracer: Any = None
         self.turns: dict[str, list[LiveTurn]] = {}
         self._changed = trio.Event()

@@ -60,6 +60,10 @@ class ParkedModel:
         """
         self._ledger.late = seconds
 
+    def shield(self) -> None:
+        """From now on, what waits ends when it is cancelled; its work goes on until ordered."""
+        self._ledger.shields = True
+
     def options(self) -> dict[str, Any]:
         """What a `parlant.sdk.Server` is made with: this model, on free ports of loopback.
 

@@ -38,7 +38,6 @@ class RealParlantProbe(Probe):
         **ParlantProbe.unable,
         "hold_starts": _ITSELF,
         "refuse_starts": _ITSELF,
-        "ignore_cancels": "what works for the engine and ends late is all that a cancel can meet",
         "say_end_again": _ITSELF,
         "die": "the engine is in this process, and ends with what opened it",
         "babble": _ITSELF,
@@ -112,6 +111,10 @@ class RealParlantProbe(Probe):
     def hold_cancels(self) -> None:
         """Have the hook swallow its cancellation."""
         self.model.linger(None)
+
+    def ignore_cancels(self) -> None:
+        """Have the hook shield its work, which goes on when the turn is over for the engine."""
+        self.model.shield()
 
     def end_late(self, seconds: float) -> None:
         """Have the hook's clean-up take some time."""
