@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -240,6 +239,45 @@ async def test_an_abort_of_somebody_elses_ends_the_turn(autojump_clock: MockCloc
         here.copilot._stop(here.copilot.live[0], work)
         here.copilot._told_idle(work)
         assert (await here.settled(turn)).ending is Ending.STOPPED
+
+
+async def test_a_message_that_an_abort_threw_away_has_ended(autojump_clock: MockClock) -> None:
+    """It is never shown: its session is idle, and nothing more comes."""
+    async with world() as here:
+        turn = here.begin("hi")
+        with trio.fail_after(5.0):
+            while not here.copilot.works:  # noqa: ASYNC110
+                await trio.sleep(0.0001)
+        (work,) = here.copilot.works
+        here.copilot._stop(here.copilot.live[0], work)
+        here.copilot._told_idle(work)
+        assert (await here.settled(turn)).ending is Ending.STOPPED
+        assert work.began_at is None
+
+
+@pytest.mark.parametrize("acknowledged", [True, False])
+async def test_no_message_is_sent_while_an_abort_is_under_way(
+    autojump_clock: MockClock, acknowledged: bool
+) -> None:
+    """The turn has come to its own end meanwhile; an abort that comes late takes what it finds."""
+    async with world() as here:
+        turn = here.begin("first")
+        work = await here.work("first")
+        held: list[Message] = []
+        here.copilot._obey = lambda cli, request, work: held.append(request)
+        turn.stop()
+        await wait_all_tasks_blocked()
+        await here.copilot.finish(work)
+        assert (await here.settled(turn)).ending is Ending.FINISHED
+        later = here.begin("second")
+        await trio.sleep(1.0)
+        assert len(here.told("session.send")) == 1
+        if acknowledged:
+            here.copilot.live[0].answer(held[0], {"success": True})
+        second = await here.work("second")
+        assert acknowledged or second.asked_at - work.asked_at > 30.0
+        await here.copilot.finish(second)
+        assert (await here.settled(later)).ending is Ending.FINISHED
 
 
 async def test_what_a_sub_agent_says_is_no_end_and_no_answer(autojump_clock: MockClock) -> None:
@@ -695,38 +733,34 @@ async def test_garbage_loses_the_cli_and_says_why(autojump_clock: MockClock) -> 
 # Words.
 
 
-def sdk_event(kind: str, **data: Any) -> Any:
-    return SimpleNamespace(
-        type=SimpleNamespace(value=kind), data=SimpleNamespace(**data), id=object()
-    )
+def told(kind: str, **data: Any) -> dict[str, Any]:
+    return {"type": kind, "data": data, "id": "some"}
 
 
 def test_each_event_has_its_word() -> None:
     translator = Translator()
     events = [
-        sdk_event("assistant.reasoning_delta", reasoning_id="r", delta_content="hm"),
-        sdk_event("assistant.reasoning", reasoning_id="r", content="hm"),
-        sdk_event("assistant.reasoning", reasoning_id="s", content="aha"),
-        sdk_event("assistant.message_delta", message_id="late", delta_content="no"),
-        sdk_event("assistant.message_start", message_id="m"),
-        sdk_event("assistant.message_delta", message_id="m", delta_content="yes"),
-        sdk_event("assistant.message", message_id="m", content="yes"),
-        sdk_event("assistant.message", message_id="n", content="all of it"),
-        sdk_event("assistant.usage", input_tokens=3, output_tokens=4),
-        sdk_event("assistant.usage", input_tokens=5, output_tokens=None),
-        sdk_event("tool.execution_complete", tool_call_id="late", success=True, result=None),
-        sdk_event(
-            "tool.execution_start", tool_call_id="t", tool_name="bash", arguments={"command": "ls"}
-        ),
-        sdk_event("tool.execution_partial_result", tool_call_id="t", partial_output="a.txt"),
-        sdk_event(
+        told("assistant.reasoning_delta", reasoningId="r", deltaContent="hm"),
+        told("assistant.reasoning", reasoningId="r", content="hm"),
+        told("assistant.reasoning", reasoningId="s", content="aha"),
+        told("assistant.message_delta", messageId="late", deltaContent="no"),
+        told("assistant.message_start", messageId="m"),
+        told("assistant.message_delta", messageId="m", deltaContent="yes"),
+        told("assistant.message", messageId="m", content="yes"),
+        told("assistant.message", messageId="n", content="all of it"),
+        told("assistant.usage", inputTokens=3, outputTokens=4),
+        told("assistant.usage", inputTokens=5, outputTokens=None),
+        told("tool.execution_complete", toolCallId="late", success=True, result=None),
+        told("tool.execution_start", toolCallId="t", toolName="bash", arguments={"command": "ls"}),
+        told("tool.execution_partial_result", toolCallId="t", partialOutput="a.txt"),
+        told(
             "tool.execution_complete",
-            tool_call_id="t",
+            toolCallId="t",
             success=False,
-            error=SimpleNamespace(message="no"),
+            error={"message": "no"},
         ),
-        sdk_event("tool.execution_start", tool_call_id="u", tool_name="view", arguments=[1]),
-        sdk_event("session.new_thing"),
+        told("tool.execution_start", toolCallId="u", toolName="view", arguments=[1]),
+        told("session.new_thing"),
     ]
     found = [one for event in events for one in translator.translate(event)]
     assert [one for one in found if not isinstance(one, Other)] == [
@@ -752,23 +786,21 @@ def test_each_event_has_its_word() -> None:
 @pytest.mark.parametrize(
     ("asked", "text"),
     [
-        ({"kind": "shell", "full_command_text": "ls"}, "ls"),
-        ({"kind": "write", "file_name": "a.txt", "intention": "make it"}, "write: a.txt"),
+        ({"kind": "shell", "fullCommandText": "ls"}, "ls"),
+        ({"kind": "write", "fileName": "a.txt", "intention": "make it"}, "write: a.txt"),
         ({"kind": "url", "url": "http://x"}, "url: http://x"),
         ({"kind": "new-thing"}, "new-thing: "),
     ],
 )
 def test_a_permission_says_what_it_is_about(asked: Message, text: str) -> None:
-    event = sdk_event(
-        "permission.requested", request_id="r", permission_request=SimpleNamespace(**asked)
-    )
+    event = told("permission.requested", requestId="r", permissionRequest=asked)
     permission = read_permission(event)
     assert permission is not None
     assert permission.to_ask().text == text
 
 
 def test_what_a_hook_has_decided_is_no_question() -> None:
-    event = sdk_event("permission.requested", request_id="r", resolved_by_hook=True)
+    event = told("permission.requested", requestId="r", resolvedByHook=True)
     assert read_permission(event) is None
 
 
@@ -819,7 +851,7 @@ async def test_an_old_cli_is_refused() -> None:
     [
         ("print('hi')", BackendRefused, "it wrote what is no message: 'hi': see that it is the"),
         ("sys.exit('no licence')", BackendLost, "exited with status 1; its stderr ends: no lic"),
-        ("os.close(1); time.sleep(60)", BackendLost, "was ended by signal 9"),
+        ("os.close(1); time.sleep(60)", BackendLost, "closed its stdout"),
     ],
 )
 async def test_what_is_no_copilot_is_told(does: str, error: type[BackendError], text: str) -> None:

@@ -6,6 +6,7 @@ import os
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final, TypeVar, TypeVarTuple, final
 
 import attrs
@@ -72,22 +73,24 @@ class Cli:
         self.broken = broken
         self._describe = describe
         self._ended = trio.Event()
-        self._listeners: set[Backlog[Any]] = set()
+        self._listeners: dict[Backlog[Any], str] = {}
         self._leaving: dict[object, Callable[[], None]] = {}
+        self._naming: dict[object, Callable[[str], None]] = {}
+        self._sending: dict[object, Callable[[str], None]] = {}
 
     def loss(self) -> BackendLost:
         """A new error: how it was lost, and whether it is gone."""
         return self._describe()
 
-    def listen(self, backlog: Backlog[Any]) -> None:
-        """Close this backlog when the CLI is lost."""
-        self._listeners.add(backlog)
+    def listen(self, session: str, backlog: Backlog[Any]) -> None:
+        """Post what this session says, and close the backlog when the CLI is lost."""
+        self._listeners[backlog] = session
         if self._ended.is_set():
             backlog.close()
 
     def leave(self, backlog: Backlog[Any]) -> None:
         """Leave it alone."""
-        self._listeners.discard(backlog)
+        self._listeners.pop(backlog, None)
 
     def declare_lost(self) -> None:
         """Tell everybody. Its process has been ended before, so that what they learn is final."""
@@ -96,15 +99,49 @@ class Cli:
             backlog.close()
 
     def note(self, direction: str, message: Message) -> None:
-        """See a message go by."""
-        if direction == "->" and message.get("method") == "session.abort":
-            left = self._leaving.pop(message["params"].get("sessionId"), None)
-            if left is not None:
-                left()
+        """See a message go by: before the SDK does, which takes its time over each."""
+        params = message.get("params")
+        params = params if isinstance(params, dict) else {}
+        number = params.get("sessionId")
+        match direction, message.get("method"):
+            case "<-", "session.event" if isinstance(event := params.get("event"), dict):
+                for backlog, session in self._listeners.items():
+                    if session == number:
+                        backlog.post(event)
+            case "<-", None:
+                self._note_answer(message)
+            case "->", "session.send" if number in self._naming:
+                self._sending[message.get("id")] = self._naming.pop(number)
+            case "->", "session.abort" if number in self._leaving:
+                self._leaving.pop(number)()
+
+    def _note_answer(self, message: Message) -> None:
+        named, result = self._sending.pop(message.get("id"), None), message.get("result")
+        number = result.get("messageId") if isinstance(result, dict) else None
+        if named is not None and isinstance(number, str) and number:
+            named(number)
 
     def when_abort_left(self, session: str, left: Callable[[], None]) -> None:
         """Have `left` called when the next abort of this session has been written."""
         self._leaving[session] = left
+
+    async def send(
+        self, conversation: _sdk.Conversation, session: str, message: Mapping[str, Any]
+    ) -> str:
+        """Send a message for the current turn; its id, as soon as Copilot has told it.
+
+        Raises:
+            BackendLost: the CLI was lost, or has not answered in time.
+
+        **Cancellation:** as `call`.
+        """
+        reader: Reader[tuple[str] | Exception] = Reader()
+        self._naming[session] = lambda number: reader.post((number,))
+        try:
+            send = partial(self.aio.call, _sdk.send, conversation, message)
+            return await self.ask(send, "send", reader=reader)
+        finally:
+            self._naming.pop(session, None)
 
     async def call(
         self, fn: Callable[[*Args], Awaitable[Result]], *args: *Args, within: float | None = None
@@ -117,7 +154,7 @@ class Cli:
         **Cancellation:** what has been sent stays so, and its answer is taken and dropped: the SDK
         knows no answer to a call that was cancelled.
         """
-        return await self._answer(lambda: self.aio.call(fn, *args), within, fn.__name__)
+        return await self.ask(lambda: self.aio.call(fn, *args), fn.__name__, within)
 
     async def call_unowned(
         self, fn: Callable[[*Args], Awaitable[Result]], *args: *Args, within: float | None = None
@@ -126,15 +163,26 @@ class Cli:
 
         **Cancellation:** as `call`.
         """
-        return await self._answer(lambda: self.aio.call_unowned(fn, *args), within, fn.__name__)
+        return await self.ask(lambda: self.aio.call_unowned(fn, *args), fn.__name__, within)
 
-    async def _answer(
-        self, call: Callable[[], Awaitable[Result]], within: float | None, name: str
+    async def ask(
+        self,
+        call: Callable[[], Awaitable[Result]],
+        name: str,
+        within: float | None = None,
+        reader: Reader[tuple[Result] | Exception] | None = None,
     ) -> Result:
-        within = _ANSWERED_WITHIN if within is None else within
-        reader: Reader[tuple[Result] | Exception] = Reader()
+        """The answer to a call of the SDK, or what was posted to the reader before it came.
 
-        async def ask() -> None:
+        Raises:
+            BackendLost: the CLI was lost, or has not answered in time.
+
+        **Cancellation:** as `call`.
+        """
+        within = _ANSWERED_WITHIN if within is None else within
+        reader = reader or Reader()
+
+        async def answer() -> None:
             try:
                 reader.post((await call_unless(self.broken, call, within=within),))
             except trio.Cancelled:
@@ -143,7 +191,7 @@ class Cli:
             except Exception as error:
                 reader.post(error)
 
-        self.reading.start(reader, ask, name=f"copilot {name}")
+        self.reading.start(reader, answer, name=f"copilot {name}")
         outcome = await reader.receive()
         if isinstance(outcome, tuple):
             return outcome[0]

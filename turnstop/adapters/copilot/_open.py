@@ -97,12 +97,13 @@ class _Beginning:
 
     async def _send(self, session: CopilotSession, message: Mapping[str, Any]) -> str:
         try:
-            return await self._cli.call(_sdk.send, session.conversation, message)
+            await session.wait_aborted()
+            return await self._cli.send(session.conversation, session.number, message)
         except BackendError:
             # Whatever it has begun has no name, and is ended by its session's.
             session.evicted = True
             if not self._cli.broken.is_set():
-                abort = partial(_abort, self._cli, session.conversation)
+                abort = partial(_abort, self._cli, session)
                 self._cli.reading.start(Reader[None](), abort, name="copilot abort")
             raise
         except Exception as error:
@@ -119,9 +120,9 @@ class _Beginning:
                 await let_go(self._cli, self._fresh)
 
 
-async def _abort(cli: Cli, conversation: _sdk.Conversation) -> None:
+async def _abort(cli: Cli, session: CopilotSession) -> None:
     with suppress(Exception):
-        await cli.call(_sdk.abort, conversation)
+        await session.abort(cli)
 
 
 @final

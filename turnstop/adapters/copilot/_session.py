@@ -8,6 +8,7 @@ from typing import Any, final
 from uuid import uuid4
 
 import attrs
+import trio
 
 from ..._errors import BackendLost, BackendRefused
 from . import _sdk
@@ -30,6 +31,7 @@ class CopilotSession:
         answered: whether a turn of it has ended by itself: Copilot has it on disk then.
         listened: whether a turn of it reads what is said, and so is asked for permissions.
         ended_by: the event that ended its last turn.
+        aborting: set once the last abort is answered, or will not be; None: there was none.
     """
 
     number: str
@@ -39,6 +41,30 @@ class CopilotSession:
     answered: bool = False
     listened: bool = False
     ended_by: object = None
+    aborting: trio.Event | None = None
+
+    async def abort(self, cli: Cli) -> None:
+        """Abort what it works on.
+
+        **Cancellation:** the abort is sent all the same, and its answer waited for by the next.
+        """
+        answered = self.aborting = trio.Event()
+
+        async def abort() -> None:
+            try:
+                await cli.aio.call(_sdk.abort, self.conversation)
+            finally:
+                answered.set()
+
+        await cli.ask(abort, "abort")
+
+    async def wait_aborted(self) -> None:
+        """Wait until no abort is under way: a message that it overtakes would be thrown away.
+
+        **Cancellation:** changes nothing.
+        """
+        if self.aborting is not None:
+            await self.aborting.wait()
 
     def __str__(self) -> str:
         return self.number
@@ -135,7 +161,7 @@ async def _begin(cli: Cli, session: CopilotSession, settings: Settings) -> Copil
         raise
     except Exception as error:
         raise BackendRefused(f"copilot begins no session: {error}") from error
-    session.cli, session.evicted = cli, False
+    session.cli, session.evicted, session.aborting = cli, False, None
     return session
 
 
@@ -155,5 +181,5 @@ async def _resume(cli: Cli, session: CopilotSession, settings: Settings) -> Copi
             ) from error
         # It was lost before Copilot had written anything down: there is nothing to resume.
         return await _begin(cli, CopilotSession(str(uuid4())), settings)
-    session.cli, session.evicted = cli, False
+    session.cli, session.evicted, session.aborting = cli, False, None
     return session
