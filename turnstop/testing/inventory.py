@@ -109,6 +109,9 @@ OWN: Mapping[str, Probed | NoRemoteWork] = {
         (f"{_HERE}.letta:LettaProbe", f"{_HERE}.letta:LettaAgentProbe"),
         needs=("letta_client", "httpx"),
         install="python -m pip install 'turnstop[letta]'",
+        real=(f"{_HERE}.real_letta:RealLettaProbe", f"{_HERE}.real_letta:RealLettaAgentProbe"),
+        real_needs=("letta_client", "httpx", "h11"),
+        real_install="python -m pip install 'turnstop[lab,letta]'",
     ),
     "copilot": Probed(
         (f"{_HERE}.copilot:CopilotProbe",),
