@@ -310,7 +310,7 @@ async def test_ending_waits_for_a_task_and_lets_itself_be_cancelled(
         await aio.end_owned()
 
 
-async def test_a_sweep_is_bounded_by_the_grace_and_over_as_soon_as_all_have_ended(
+async def test_a_sweep_is_bounded_by_half_the_grace_and_over_as_soon_as_all_have_ended(
     open_bridge: Opener, clock: MockClock
 ) -> None:
     works = [Stubborn() for _ in range(2)]
@@ -320,7 +320,7 @@ async def test_a_sweep_is_bounded_by_the_grace_and_over_as_soon_as_all_have_ende
             _KEPT.add(asyncio.get_running_loop().create_task(work.work()))
         await asyncio.sleep(0)
 
-    async with open_bridge(grace=0.5) as aio, within(turn("t")):
+    async with open_bridge(grace=1) as aio, within(turn("t")):
         await aio.call(leave, "obedient")
         start = trio.current_time()
         assert await aio.sweep(aio.owned()) == ()

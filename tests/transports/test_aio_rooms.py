@@ -188,10 +188,10 @@ async def test_asyncio_code_that_swallows_its_cancellation_holds_up_nothing(
         # Its turn has ended; what it left has not.
         assert settlement.ending is Ending.STOPPED
         assert settlement.gone
-        assert took == GRACE
+        assert took == GRACE / 2
     else:
         assert settlement.ending is Ending.UNCONFIRMED
-        assert took <= BUDGET.cancel_within + BUDGET.kill_within + GRACE
+        assert took <= BUDGET.cancel_within + BUDGET.kill_within + GRACE / 2
     assert not settlement.clean
 
 

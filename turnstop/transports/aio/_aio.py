@@ -178,13 +178,14 @@ class Aio:
         await trio.lowlevel.cancel_shielded_checkpoint()
 
     async def sweep(self, tasks: tuple[Bridged, ...]) -> tuple[Bridged, ...]:
-        """Cancel these tasks, all at once, and return those that are alive after the grace.
+        """Cancel these tasks, all at once, and return those that are alive after half the grace.
 
-        For a remote turn's `sweep`, of what its `leftovers` found by `owned`.
+        For a remote turn's `sweep`, of what its `leftovers` found by `owned`. Half, since what
+        refuses has mostly been cancelled before, and a settlement waits for this.
 
         **Cancellation:** they are cancelled all the same.
         """
-        with trio.move_on_after(self._grace):
+        with trio.move_on_after(self._grace / 2):
             await end_tasks(self._host, [task._task for task in tasks])
         return tuple(task for task in tasks if task.alive)
 
