@@ -202,6 +202,19 @@ async def test_a_cancel_names_its_own_run_and_reaches_no_other(
         assert (await other.settled()).ending is Ending.FINISHED
 
 
+async def test_a_run_that_its_stream_names_later_is_not_the_turns(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_double() as double:
+        actor, work = double.enter(), await double.work()
+        other = {"message_type": "assistant_message", "content": "hm", "run_id": "run-99"}
+        double.server.run_of(work).stream.say(event(other))
+        await wait_all_tasks_blocked()
+        actor.turn.stop()
+        assert (await actor.settled()).ending is Ending.STOPPED
+        assert [body["run_ids"] for _, body in double.sent("cancel")] == [[work.name]]
+
+
 async def test_a_room_goes_on_in_its_conversation(autojump_clock: MockClock) -> None:
     async with open_double() as double:
         for number in range(3):
@@ -697,6 +710,45 @@ async def test_a_stop_denies_what_is_asked_and_cancels_the_run_that_this_begins(
         assert (await second.settled()).ending is Ending.FINISHED
 
 
+async def test_a_stop_waits_for_the_run_that_the_denial_begins(autojump_clock: MockClock) -> None:
+    async with open_double() as double:
+        actor, work = double.enter(), await double.work()
+        await ask_of(double, actor, work)
+        double.server.hold_starts()
+        actor.turn.stop()
+        await trio.sleep(1.0)
+        assert (len(work.replies), work.told_at) == (1, [])
+        double.server.release_starts()
+        assert (await actor.settled()).ending is Ending.STOPPED
+        assert len(work.told_at) == 1
+
+
+async def test_each_question_is_asked_once(autojump_clock: MockClock) -> None:
+    async with open_double() as double:
+        actor, work = double.enter(), await double.work()
+        for number in (1, 2):
+            assert actor.turn.answer(await ask_of(double, actor, work), "approve")
+            await wait_all_tasks_blocked()
+            assert len(work.replies) == number
+        double.server.end(work)
+        await actor.settled()
+    assert len([one for one in actor.events if isinstance(one, Ask)]) == 2
+
+
+async def test_an_answer_that_is_lost_fails_the_turn_at_once(autojump_clock: MockClock) -> None:
+    async with open_double() as double:
+        actor, work = double.enter(), await double.work()
+        ask = await ask_of(double, actor, work)
+        double.server.instead["messages"] = httpx.ReadError("reset")
+        actor.turn.answer(ask, "approve")
+        answered = trio.current_time()
+        settlement = await actor.settled()
+        assert settlement.ending is Ending.FAILED
+        assert not settlement.gone
+        assert settlement.settled_at == answered
+        assert [type(one) for one in settlement.errors] == [BackendLost, BackendLost]
+
+
 async def test_a_question_that_crosses_the_stop_is_denied_by_the_next_turn(
     autojump_clock: MockClock,
 ) -> None:
@@ -719,6 +771,25 @@ async def test_a_question_that_crosses_the_stop_is_denied_by_the_next_turn(
         third, last = double.enter(), await double.work(2)
         double.server.end(last)
         await third.settled()
+    assert [len(body["messages"]) for _, body in double.sent("messages")] == [1, 2, 1]
+
+
+async def test_a_question_that_was_left_in_another_conversation_is_denied_nowhere(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_double() as double:
+        double.server.cancels = "ignored"
+        actor, work = double.enter(), await double.work()
+        actor.turn.stop()
+        await trio.sleep(0.5)
+        double.server.ask(work)
+        await actor.settled()
+        double.server.instead["messages"] = httpx.ReadError("reset")
+        await double.enter().settled()
+        del double.server.instead["messages"]
+        double.enter()
+        its = await double.work(1)
+        assert its.session != work.session
     assert [len(body["messages"]) for _, body in double.sent("messages")] == [1, 2, 1]
 
 
@@ -777,8 +848,12 @@ async def test_what_answers_must_be_a_letta_server(instead: Any, kind: type, tex
 async def test_another_sdk_is_refused_by_name(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda name: found)
     with pytest.raises(ImportError, match=rf"letta-client {found} .*>=1\.7\.1,<2.*\[letta\]"):
-        async with open_letta(URL, agent_id=AGENT):
+        async with open_letta(URL, agent_id=AGENT, transport=httpx.MockTransport(fine)):
             raise AssertionError("it was opened")
+
+
+def fine(request: httpx.Request) -> httpx.Response:
+    return httpx.Response(200, json={"version": "0.16.8", "status": "ok"})
 
 
 def test_a_missing_sdk_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

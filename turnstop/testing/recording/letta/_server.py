@@ -132,7 +132,7 @@ class RecordingLetta(httpx.AsyncBaseTransport):
             if before is not None and before.waits:
                 before.answer(replies)
                 if not messages:
-                    return self._stream(self._begin(agent, conversation, before.work))
+                    return await self._go_on(self._begin(agent, conversation, before.work))
                 self._over(before.work)
             if not messages:
                 return _no(400, "No tool call is currently awaiting approval.")
@@ -147,6 +147,11 @@ class RecordingLetta(httpx.AsyncBaseTransport):
             work.began_at = trio.current_time()
         return await self._start(self._begin(agent, conversation, work))
 
+    async def _go_on(self, run: Run) -> httpx.Response:
+        if self._released is not None:
+            await self._released.wait()
+        return self._stream(run)
+
     def _refuse_in_a_stream(self, run: Run) -> httpx.Response:
         run.work.name = run.id
         run.stream.say(event(ping(run.number, run.id)))
@@ -154,13 +159,12 @@ class RecordingLetta(httpx.AsyncBaseTransport):
         return self._stream(run)
 
     async def _start(self, run: Run) -> httpx.Response:
-        if self._released is not None:
-            await self._released.wait()
-        if self.refuses:
-            run.work.began_at = None
-            self._newest.pop(run.where)
-            return _no(404, f"Agent with ID {run.agent_id} not found")
-        return self._stream(run)
+        answer = await self._go_on(run)
+        if not self.refuses:
+            return answer
+        run.work.began_at = None
+        self._newest.pop(run.where)
+        return _no(404, f"Agent with ID {run.agent_id} not found")
 
     def _busy(self, before: Run | None, conversation: str | None) -> httpx.Response | None:
         if before is None or before.reason or not (self.locks and conversation):
