@@ -559,6 +559,39 @@ async def test_a_start_that_is_never_answered_is_given_up_at_the_bound(
     assert turn.settlement.settled_at - turn.settlement.asked_at == pytest.approx(7.0)
 
 
+async def test_what_a_late_start_has_called_is_ended_with_it(autojump_clock: MockClock) -> None:
+    async with open_kitchen() as kitchen:
+        kitchen.engine.held.clear()
+        async with held(kitchen) as (turn, work):
+            await trio.sleep(1)
+            kitchen.engine.call_tool(work)
+            await wait_all_tasks_blocked()
+            assert len(kitchen.engine.tools) == 1
+            turn.stop()
+        assert turn.settlement.ending is Ending.UNCONFIRMED
+        await wait_all_tasks_blocked()
+        assert not kitchen.tasks
+        assert not kitchen.engine.tools
+
+
+async def test_nobody_reads_on_when_a_turn_is_over(autojump_clock: MockClock) -> None:
+    reads: list[str] = []
+    async with open_kitchen() as kitchen:
+
+        async def find_events(**options: Any) -> object:
+            reads.append(options["trace_id"])
+            return await honest(**options)
+
+        honest = kitchen.replace(find_events=find_events)["find_events"]
+        async with held(kitchen) as (turn, _):
+            await trio.sleep(1)
+            turn.stop()
+        before = len(reads)
+        assert 10 <= before <= 13
+        await trio.sleep(10)
+        assert len(reads) == before
+
+
 @pytest.mark.parametrize("answer", [cancelled, broken, no_session])
 async def test_events_that_cannot_be_read_fail_the_turn_and_end_its_work(
     answer: Callable[..., Awaitable[object]], autojump_clock: MockClock
