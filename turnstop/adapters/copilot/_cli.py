@@ -18,7 +18,7 @@ from ...transports.backlog import Backlog
 from ...transports.framed import Message
 from ...transports.loopback import Loopback, Tap, open_loopback
 from ...transports.offspring import open_clearing
-from ...transports.pace import call_unless, open_farewell
+from ...transports.pace import call_unless, open_farewell, wait_at_most
 from ...transports.process import Grace, open_process
 from ...transports.reading import Reader, Reading, open_reading
 from . import _sdk
@@ -40,6 +40,8 @@ _GRACE: Final = Grace(close=0.0, terminate=0.0, kill=1.0)
 _READY_WITHIN: Final = 60.0
 _ANSWERED_WITHIN: Final = 60.0
 _FAREWELL: Final = 1.0
+# The SDK sees by itself that the CLI is lost, and does not take a call then that was cancelled.
+_GRACE_OF_SDK: Final = 0.2
 _WHAT: Final = "see that it is the Copilot CLI"
 
 Args = TypeVarTuple("Args")
@@ -184,7 +186,9 @@ class Cli:
 
         async def answer() -> None:
             try:
-                reader.post((await call_unless(self.broken, call, within=within),))
+                reader.post(
+                    (await call_unless(self.broken, call, within=within, grace=_GRACE_OF_SDK),)
+                )
             except trio.Cancelled:
                 reader.post(trio.BrokenResourceError())
                 raise
@@ -275,35 +279,43 @@ async def open_cli(aio: Aio, launch: Launch) -> AsyncGenerator[Cli, None]:
 
             async with open_loopback(process, note) as loopback:
                 cli = Cli(aio, reading, mark, loopback.broken, loopback.loss)
-                await _greet(cli, loopback)
-                async with open_farewell(lambda: _let_go(aio, cli), within=_FAREWELL):
-                    yield cli
+                if await _greet(cli, loopback):
+                    async with open_farewell(lambda: _let_go(aio, cli), within=_FAREWELL):
+                        yield cli
+                    return
     finally:
         if cli is not None:
             cli.declare_lost()
+    # It has ended by now, and how is told for good.
+    if loopback.why is not None:
+        # No loss, which would be made good by another start, and another.
+        raise BackendRefused(f"{loopback.why}: {_WHAT}") from loopback.why
+    raise loopback.loss()
 
 
-async def _greet(cli: Cli, loopback: Loopback) -> None:
+async def _greet(cli: Cli, loopback: Loopback) -> bool:
+    """Connect the SDK; whether there is still somebody to talk to."""
     try:
         cli.client = await call_unless(
             loopback.broken,
             lambda: cli.aio.call_unowned(_sdk.connect, loopback.port, loopback.token),
             within=_READY_WITHIN,
+            grace=_GRACE_OF_SDK,
         )
     except trio.BrokenResourceError:
-        if loopback.why is None:
-            raise loopback.loss() from None
-        # No loss, which would be made good by another start, and another.
-        raise BackendRefused(f"{loopback.why}: {_WHAT}") from loopback.why
+        pass
     except trio.TooSlowError:
         raise BackendRefused(f"copilot does not answer within {_READY_WITHIN:g} s: {_WHAT}") from (
             None
         )
     except Exception as error:
-        raise BackendRefused(
-            f"the Copilot SDK does not take this CLI: {error}; install one that will do with: "
-            f"{INSTALL}, and {_sdk.SDK_INSTALL}"
-        ) from error
+        # The SDK may have noticed first that nobody is there.
+        if not await wait_at_most(loopback.broken, _GRACE_OF_SDK):
+            raise BackendRefused(
+                f"the Copilot SDK does not take this CLI: {error}; install one that will do with: "
+                f"{INSTALL}, and {_sdk.SDK_INSTALL}"
+            ) from error
+    return not loopback.broken.is_set()
 
 
 async def _let_go(aio: Aio, cli: Cli) -> None:
