@@ -64,6 +64,24 @@ async def test_a_calls_error_leaves_as_itself(autojump_clock: MockClock) -> None
     assert caught.value is error
 
 
+async def test_a_calls_error_leaves_as_itself_also_on_a_cancellation(
+    autojump_clock: MockClock,
+) -> None:
+    """As an asyncio task that fails in the grace that its cancellation has."""
+    error = ZeroDivisionError()
+
+    async def fail() -> None:
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled:
+            raise error from None
+
+    with trio.CancelScope() as scope, pytest.raises(ZeroDivisionError) as caught:
+        scope.cancel()
+        await call_unless(trio.Event(), fail)
+    assert caught.value is error
+
+
 async def test_a_farewell_is_bounded_and_not_cancelled(autojump_clock: MockClock) -> None:
     said = []
 
