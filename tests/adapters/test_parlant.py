@@ -702,15 +702,39 @@ async def test_a_prepare_that_makes_no_agent_is_told_so(autojump_clock: MockCloc
         await open_badly(prepare=prepare)
 
 
-async def test_a_server_that_would_end_the_program_is_refused(autojump_clock: MockClock) -> None:
-    class GivesUp(RecordingServer):
-        async def __aexit__(self, *_: object) -> None:
-            raise SystemExit(1)
+async def exit_program(*_: object) -> None:
+    raise SystemExit(3)
 
+
+async def exit_in_a_task(server: Any, *_: object) -> None:
+    task = asyncio.create_task(exit_program())
+    server._requests.append(task)
+    await asyncio.get_running_loop().create_future()
+
+
+async def cancel_itself(*_: object) -> None:
+    raise asyncio.CancelledError
+
+
+async def end(*_: object) -> None:
+    pass
+
+
+@pytest.mark.parametrize("leave", [exit_program, exit_in_a_task, cancel_itself, end])
+async def test_a_server_that_does_not_come_up_is_refused_and_ends_no_program(
+    leave: Callable[..., Awaitable[None]], autojump_clock: MockClock
+) -> None:
     engine = RecordingParlant()
-    library = attrs.evolve(engine.library, server=partial(GivesUp, engine))
-    with pytest.raises(BackendRefused, match="Are its ports taken"):
+    kind = type("GivesUp", (RecordingServer,), {"__aexit__": leave})
+    library = attrs.evolve(engine.library, server=partial(kind, engine))
+    with pytest.raises(BackendRefused, match=r"gave up.*Are its ports taken"):
         await open_badly(prepare=engine.prepare, library=library)
+
+
+async def test_a_program_that_ends_itself_is_not_held_up(autojump_clock: MockClock) -> None:
+    with pytest.raises(SystemExit):
+        async with open_kitchen():
+            raise SystemExit(4)
 
 
 async def test_a_server_does_not_keep_the_signals(autojump_clock: MockClock) -> None:

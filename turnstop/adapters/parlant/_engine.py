@@ -11,7 +11,7 @@ from ..._errors import BackendMisbehaved, BackendRefused
 from ._library import Library
 from ._tools import Live, ParlantSession, Tools
 
-__all__ = ["Engine", "OpenSession", "Posted", "Prepare", "serve"]
+__all__ = ["Engine", "OpenSession", "Posted", "Prepare", "gave_up", "serve"]
 
 Prepare: TypeAlias = Callable[[Any], Awaitable[Any]]
 OpenSession: TypeAlias = Callable[[Any, str], Awaitable[Any]]
@@ -189,9 +189,14 @@ async def serve(
             make(server, agent_id, live)
         # Leaving the block is what serves.
     except SystemExit as error:
-        raise BackendRefused(
-            f"the Parlant server gave up ({error}): its log says why. Are its ports taken?"
-        ) from error
+        raise gave_up(error) from error
+
+
+def gave_up(error: object) -> BackendRefused:
+    """What is said of a server that does not come up."""
+    return BackendRefused(
+        f"the Parlant server gave up: its log says why. Are its ports taken? ({error!r})"
+    )
 
 
 def _name(session_id: str) -> str:

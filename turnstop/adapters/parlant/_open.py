@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Any, Final, Literal, final
 
@@ -15,7 +15,7 @@ from ..._errors import BackendError, BackendLost, BackendRefused
 from ...abc import Backend, RemoteTurn, Request, current_turn
 from ...transports.aio import Aio, open_aio
 from ...transports.reading import Reader, Reading, open_reading
-from ._engine import Engine, OpenSession, Prepare, serve
+from ._engine import Engine, OpenSession, Prepare, gave_up, serve
 from ._library import Library, check_version, import_library
 from ._tools import Live, ParlantSession
 from ._turn import ParlantTurn
@@ -28,12 +28,81 @@ _CLOSING: Final = 3.0
 
 @final
 @attrs.define(eq=False)
+class _Served:
+    """A server that comes up, serves, and ends.
+
+    Attributes:
+        news: the engine, once it is prepared; None, once it serves; or why it does not.
+        prepared: whether the application has prepared it.
+        ready: whether it has served.
+        outcome: why it does so no more.
+    """
+
+    news: Reader[Engine | Exception | None] = attrs.field(factory=Reader)
+    prepared: bool = False
+    ready: bool = False
+    outcome: Exception | None = None
+
+    async def serve(
+        self, aio: Aio, library: Library, prepare: Prepare, options: Any, make: Any
+    ) -> None:
+        """To the server's end, which whoever waits for it is told."""
+
+        def made(server: Any, agent_id: str, live: Live) -> None:
+            aio.post(self._made, make(server, agent_id, live=live))
+
+        try:
+            await aio.call_unowned(serve, library, prepare, options, made)
+            self.outcome = BackendLost("the Parlant server has ended")
+        except Exception as error:
+            self.outcome = error
+        if self.prepared and not self.ready:
+            # What the application made was good: its own error is not hidden by this.
+            self.outcome = gave_up(self.outcome)
+        self.news.post(self.outcome)
+
+    def _made(self, engine: Engine) -> None:
+        self.prepared = True
+        self.news.post(engine)
+
+    async def wait_ready(self, aio: Aio, engine: Engine) -> None:
+        """Tell when the server answers."""
+        # A loop that is closed has raised its own error already.
+        with suppress(RuntimeError):
+            await aio.call_unowned(engine.server.ready.wait)
+            self.ready = True
+            self.news.post(None)
+
+    async def expect(self) -> Engine | None:
+        """What comes next.
+
+        Raises:
+            Exception: the server did not come up.
+        """
+        item = await self.news.receive()
+        if isinstance(item, Exception):
+            raise item
+        return item
+
+    @contextmanager
+    def opening(self) -> Iterator[None]:
+        """Have a server that does not come up refused, where it would end the program."""
+        try:
+            yield
+        except SystemExit as error:
+            if self.ready:
+                raise
+            raise gave_up(error) from error
+
+
+@final
+@attrs.define(eq=False)
 class _Parlant:
     aio: Aio
     reading: Reading
     engine: Engine
     poll_every: float
-    lost: Exception | None = None
+    served: _Served
 
     def check_nesting(self) -> None:
         self.aio.check_nesting()
@@ -41,8 +110,8 @@ class _Parlant:
     async def start(self, request: Request[str]) -> RemoteTurn:
         if not isinstance(request.content, str):
             raise BackendRefused(f"Parlant is asked by a text: got {request.content!r}")
-        if self.lost is not None:
-            raise BackendLost(f"{self.lost}: open it again", gone=True)
+        if self.served.outcome is not None:
+            raise BackendLost(f"{self.served.outcome}: open it again", gone=True)
         session = request.session if request.previous is None else None
         if not isinstance(session, ParlantSession):
             session = await self._begin_session(request.room)
@@ -79,47 +148,6 @@ class _Parlant:
                 ) from error
             await turn.undo()
             raise
-
-
-@final
-@attrs.define(eq=False)
-class _Served:
-    """A server that comes up, serves, and ends."""
-
-    aio: Aio
-    news: Reader[Engine | Exception | None] = attrs.field(factory=Reader)
-    backend: _Parlant | None = None
-
-    async def serve(self, library: Library, prepare: Prepare, options: Any, make: Any) -> None:
-        """To the server's end, which the backend and whoever waits for it are told."""
-
-        def made(server: Any, agent_id: str, live: Live) -> None:
-            self.aio.post(self.news.post, make(server, agent_id, live=live))
-
-        try:
-            await self.aio.call_unowned(serve, library, prepare, options, made)
-            outcome: Exception = BackendLost("the Parlant server has ended")
-        except Exception as error:
-            outcome = error
-        if self.backend is not None:
-            self.backend.lost = outcome
-        self.news.post(outcome)
-
-    async def wait_ready(self, engine: Engine) -> None:
-        """Tell when the server answers."""
-        await self.aio.call_unowned(engine.server.ready.wait)
-        self.news.post(None)
-
-    async def expect(self) -> Engine | None:
-        """What comes next.
-
-        Raises:
-            Exception: the server did not come up.
-        """
-        item = await self.news.receive()
-        if isinstance(item, Exception):
-            raise item
-        return item
 
 
 @asynccontextmanager
@@ -170,32 +198,28 @@ async def open_parlant(
     """
     if library is None:
         check_version()
-    async with open_aio(thread=thread, grace=_CLOSING, close_within=_CLOSING) as aio:
-        # Not before the loop is there: what is imported earlier has to be repaired.
-        library = library or import_library()
-        make = partial(
-            Engine,
-            customer_id=customer_id or library.guest,
-            moderation=library.moderation(moderation),
-            open_session=open_session,
-            library=library,
-        )
-        async with open_reading() as reading:
-            served = _Served(aio)
-            with _signals_kept():
-                reading.start(
-                    served.news,
-                    partial(served.serve, library, prepare, options, make),
-                    name="parlant server",
-                )
-                engine = await served.expect()
-                assert engine is not None
-                reading.start(
-                    Reader(), partial(served.wait_ready, engine), name="parlant server ready"
-                )
-                await served.expect()
-            served.backend = _Parlant(aio, reading, engine, poll_every)
-            yield served.backend
+    served = _Served()
+    with served.opening():
+        async with open_aio(thread=thread, grace=_CLOSING, close_within=_CLOSING) as aio:
+            # Not before the loop is there: what is imported earlier has to be repaired.
+            library = library or import_library()
+            make = partial(
+                Engine,
+                customer_id=customer_id or library.guest,
+                moderation=library.moderation(moderation),
+                open_session=open_session,
+                library=library,
+            )
+            async with open_reading() as reading:
+                serve = partial(served.serve, aio, library, prepare, options, make)
+                with _signals_kept():
+                    reading.start(served.news, serve, name="parlant server")
+                    engine = await served.expect()
+                    assert engine is not None
+                    wait = partial(served.wait_ready, aio, engine)
+                    reading.start(Reader(), wait, name="parlant server ready")
+                    await served.expect()
+                yield _Parlant(aio, reading, engine, poll_every, served)
 
 
 @contextmanager
