@@ -108,6 +108,8 @@ async def test_a_run_is_told_in_the_common_words(autojump_clock: MockClock) -> N
         run.say("tool_call_message", tool_call={"name": None, "arguments": "9}"})
         back = {"tool_call_id": "call-1", "status": "success", "tool_return": "9 g"}
         run.say("tool_return_message", **back)
+        burnt = {"tool_call_id": "call-2", "status": "error", "tool_return": "burnt"}
+        run.say("tool_return_message", name="bake", tool_returns=[burnt])
         run.say("hidden_reasoning_message", state="omitted")
         run.say("assistant_message", content=[{"type": "text", "text": "It "}])
         run.say("assistant_message", content="is done")
@@ -120,6 +122,7 @@ async def test_a_run_is_told_in_the_common_words(autojump_clock: MockClock) -> N
     assert [one for one in actor.events if not isinstance(one, Thought | Text)] == [
         ToolCall("call-1", "weigh", "started", '{"g":'),
         ToolCall("call-1", "weigh", "completed", "9 g"),
+        ToolCall("call-2", "bake", "failed", "burnt"),
         Other("hidden_reasoning_message"),
         Usage(1, 1),
     ]
@@ -749,6 +752,17 @@ async def test_an_answer_that_is_lost_fails_the_turn_at_once(autojump_clock: Moc
         assert [type(one) for one in settlement.errors] == [BackendLost, BackendLost]
 
 
+async def test_a_denial_that_is_lost_settles_the_stop_at_once(autojump_clock: MockClock) -> None:
+    async with open_double() as double:
+        actor, work = double.enter(), await double.work()
+        await ask_of(double, actor, work)
+        double.server.instead["messages"] = httpx.ReadError("reset")
+        actor.turn.stop()
+        settlement = await actor.settled()
+    assert settlement.ending is Ending.UNCONFIRMED
+    assert settlement.settled_at == settlement.asked_at
+
+
 async def test_a_question_that_crosses_the_stop_is_denied_by_the_next_turn(
     autojump_clock: MockClock,
 ) -> None:
@@ -873,6 +887,44 @@ async def test_the_floor_itself_will_do(
     monkeypatch.setattr(importlib.metadata, "version", lambda name: found)
     async with open_double():
         pass
+
+
+async def test_the_first_call_asks_no_thread_for_the_platform(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    def never() -> str:
+        raise AssertionError("it was asked")
+
+    monkeypatch.setattr("letta_client._base_client.get_platform", never)
+    async with open_double():
+        pass
+
+
+async def test_no_request_is_sent_on_a_connection_that_was_used() -> None:
+    connections: list[bytes] = []
+    body = b'{"version": "0.16.8", "status": "ok"}'
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+
+    async def serve(stream: trio.SocketStream) -> None:
+        connections.append(await stream.receive_some())
+        await stream.send_all(head % len(body) + body)
+        # What answered 500 would reset the connection under this one.
+        rest = b"".join([chunk async for chunk in stream])
+        assert b"HTTP/1.1" not in rest
+
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    url = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.serve_listeners, serve, listeners)
+            async with open_letta(url, agent_id=AGENT) as backend:
+                with pytest.raises(BackendMisbehaved, match="its id"):
+                    await backend.start(Request("kitchen", "1", "bake"))
+            nursery.cancel_scope.cancel()
+    assert [one.split()[1] for one in connections] == [
+        b"/v1/health/",
+        b"/v1/conversations/?agent_id=agent-1",
+    ]
 
 
 def test_a_session_says_where_it_is() -> None:
