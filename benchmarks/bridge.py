@@ -68,11 +68,11 @@ def latency_rows(found: Columns, n: int) -> list[dict[str, object]]:
     # The others' columns are: the stop() call, asked to cancel begins, asked to the next admitted.
     others = {name: [one[1] for one in found[name]] for name in ("band", "kernel") if name in found}
     for host in HOSTS:
-        begins, share, settled = zip(*found[host], strict=True)
+        begins, share, left = zip(*found[host], strict=True)
         row: dict[str, object] = {"figure": "asked to cancel begins", "host": host, "unit": "us"}
         row |= {"rounds": len(begins), "n": n * len(begins)}
         row["turnstop"], row["of_it_the_bridge"] = map(statistics.median, (begins, share))
-        row["asked_to_settled"] = statistics.median(settled)
+        row["asked_to_left"] = statistics.median(left)
         for name, theirs in others.items():
             pairs = [*zip(begins, theirs, strict=True)]
             row[name], row[f"to_{name}"] = statistics.median(theirs), ratio_of(pairs)

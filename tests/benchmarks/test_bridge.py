@@ -31,7 +31,7 @@ def test_a_small_run_leaves_nothing_and_ends_its_programs(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
     report = json.loads((tmp_path / "out.json").read_text())
     for row in report["latency"]:
-        assert 0 < row["of_it_the_bridge"] < row["turnstop"] < row["asked_to_settled"]
+        assert 0 < row["of_it_the_bridge"] < row["turnstop"] < row["asked_to_left"]
         assert row["to_kernel"] == pytest.approx(row["turnstop"] / row["kernel"])
     assert len(report["refusals"]) == 8
     for row in report["refusals"]:
