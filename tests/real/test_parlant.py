@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
@@ -282,6 +283,20 @@ async def test_another_message_in_its_session_fails_a_turn_and_is_left_alone() -
         assert "SessionModule._process_session" in model.alive(others)
         model.release(others)
         await model.gone(others)
+        await kitchen.expect_answer("a")
+
+
+@pytest.mark.parametrize("which", ["port", "tool_service_port"])
+async def test_a_port_that_is_taken_is_said_and_harms_nobody(which: str) -> None:
+    model = ParkedModel()
+    options = model.options()
+    with socket.socket() as taken, trio.fail_after(PATIENCE):
+        taken.bind(("127.0.0.1", options[which]))
+        taken.listen()
+        with pytest.raises(turnstop.BackendRefused, match="Are its ports taken"):
+            async with open_parlant(model.prepare, **options):
+                pytest.fail("it cannot have come up")
+    async with open_kitchen() as kitchen:
         await kitchen.expect_answer("a")
 
 
