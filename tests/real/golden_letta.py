@@ -61,9 +61,7 @@ async def record(name: str, home: Path) -> list[WireFrame]:
         url = await start_letta()
         async with open_lab() as lab, trio.open_nursery() as nursery:
             agent = await make_agent(url, lab.url, asks=True)
-            async with open_letta(
-                url, agent_id=agent, conversations=scene.conversations, transport=tap
-            ) as backend:
+            async with open_letta(url, agent_id=agent, transport=tap, **scene.settings) as backend:
                 await scene.play(backend, RealWorld(lab, nursery))
     return tap.frames
 

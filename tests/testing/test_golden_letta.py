@@ -77,9 +77,7 @@ async def played(name: str, disturb: Disturb) -> list[WireFrame]:
         server.ends_after, server.drops_after = 0.3, 0.5
         disturb(server)
         tap = WireTap(server)
-        async with open_letta(
-            URL, agent_id="agent-1", conversations=scene.conversations, transport=tap
-        ) as backend:
+        async with open_letta(URL, agent_id="agent-1", transport=tap, **scene.settings) as backend:
             # Only a dishonest server fails where its scene does not say so.
             with suppress(BackendError):
                 await scene.play(backend, RecordedWorld(server, nursery))
