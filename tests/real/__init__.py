@@ -16,7 +16,7 @@ REQUIRED = os.environ.get("TURNSTOP_REAL") == "require"
 
 try:
     from turnstop.lab import PINS, MissingProgram, Program, find_program
-    from turnstop.lab.letta import find_letta
+    from turnstop.lab.letta import LETTA_INSTALL, find_letta
 except ImportError as absent:
     if REQUIRED:
         raise
@@ -44,14 +44,12 @@ def real_program(name: str) -> Program:
 
 
 def real_letta() -> None:
-    """The Letta server, which is no program of a pin: skip what needs it where it is absent.
+    """Skip what needs the Letta server, unless it is asked for: it is large, and takes minutes.
 
     Raises:
-        MissingProgram: it is absent, and everything large was asked for as well.
+        MissingProgram: it was asked for, and is absent.
     """
-    try:
-        find_letta()
-    except MissingProgram as missing:
-        if REQUIRED and os.environ.get("TURNSTOP_LAB") == "all":
-            raise
-        pytest.skip(str(missing), allow_module_level=True)
+    if not os.environ.get("TURNSTOP_LETTA"):
+        text = f"set TURNSTOP_LETTA=1 for the Letta server, and install it: {LETTA_INSTALL}"
+        pytest.skip(text, allow_module_level=True)
+    find_letta()

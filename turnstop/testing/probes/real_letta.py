@@ -25,8 +25,6 @@ from .letta import LettaProbe
 
 __all__ = ["RealLettaAgentProbe", "RealLettaProbe"]
 
-_IT_CAN = ("hold_cancels", "ignore_cancels")
-
 
 class RealLettaProbe(LabProbe):
     """`open_letta` of an agent, each room with a conversation, and a model that is silent.
@@ -37,7 +35,7 @@ class RealLettaProbe(LabProbe):
     name = "letta, the real server"
     unable: ClassVar[Mapping[str, str]] = {
         **LettaProbe.unable,
-        **{name: why for name, why in ITSELF.items() if name not in _IT_CAN},
+        **{name: why for name, why in ITSELF.items() if name != "ignore_cancels"},
         "die": "the server serves all that is probed in this process: it is only cut off",
         "end_seen": "Letta does not end the call of a model that is silent",
     }
@@ -85,10 +83,6 @@ class RealLettaProbe(LabProbe):
         """Whether the approval says so."""
         return isinstance(answer, Mapping) and answer["approve"] is (reply in ("approve", "yes"))
 
-    def hold_cancels(self) -> None:
-        """Keep the requests that say so, at this end."""
-        self._tap.holds_cancels = True
-
     def ignore_cancels(self) -> None:
         """Nothing: it says `cancelled`, and a call that is silent goes on."""
 
@@ -122,14 +116,12 @@ class _Tap(httpx.AsyncBaseTransport):
         works: each message that went out.
         over: when the stream of a work's newest run ended.
         cable: what is below.
-        holds_cancels: whether the requests that cancel are kept here.
     """
 
     def __init__(self, look: Callable[[], None]) -> None:
         self.works: list[Work] = []
         self.over: dict[Work, float | None] = {}
         self.cable = Cable()
-        self.holds_cancels = False
         self._look = look
         self._runs: dict[str, Work] = {}
 
@@ -139,8 +131,6 @@ class _Tap(httpx.AsyncBaseTransport):
         if path[-1] == "cancel":
             for run in body["run_ids"]:
                 self._runs[run].told_at.append(trio.current_time())
-            if self.holds_cancels:
-                await trio.sleep_forever()
         if request.method != "POST" or path[-1] != "messages":
             return await self.cable.handle_async_request(request)
         work = self._asked(path[2], body["messages"])
