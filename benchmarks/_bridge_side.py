@@ -122,7 +122,7 @@ async def one_stop(aio: Aio, rooms: turnstop.Rooms, backend: Backend) -> tuple[f
 
 
 async def stops(*, n: int, thread: bool) -> list[float]:
-    """Microseconds: asked to cancel's first line, what of it is the bridge's, asked to block left."""
+    """Microseconds: asked to cancel's first line, the bridge's share, asked to block left."""
     async with open_aio(thread=thread) as aio:
         backend = Backend(aio, Parked)
         async with turnstop.open_rooms(backend) as rooms:
