@@ -396,6 +396,19 @@ async def test_a_tool_that_is_called_after_its_turn_is_refused(autojump_clock: M
         call(ToolContext("another", "call")).close()
 
 
+async def test_a_refused_message_calls_no_tools(autojump_clock: MockClock) -> None:
+    async with open_kitchen() as kitchen:
+        async with held(kitchen) as (turn, work):
+            turn.stop()
+        kitchen.engine.refuse_starts()
+        with pytest.raises(BackendRefused):
+            await read(kitchen.turn())
+        assert kitchen.engine.server is not None
+        call = kitchen.engine.server._plugin_server.tools["bake"].function
+        with pytest.raises(RuntimeError, match="the turn that called this tool is over"):
+            call(ToolContext(str(work.session), "late"))
+
+
 # Sessions.
 
 

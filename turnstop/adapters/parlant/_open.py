@@ -144,7 +144,8 @@ class _Parlant:
         except Exception as error:
             if not turn.works and not isinstance(error, BackendError):
                 raise BackendRefused(
-                    f"Parlant took no message in {turn.session}: {error!r}"
+                    f"Parlant took no message in {turn.session}: {error!r}; where the session is "
+                    "gone, retire the room, and it has another one"
                 ) from error
             await turn.undo()
             raise
