@@ -11,11 +11,13 @@ import attrs
 import trio
 
 from ..._errors import BackendLost, BackendRefused
+from ...transports.pace import wait_at_most
 from . import _sdk
 from ._cli import Cli
 
 ASK = "on_permission_request"
 _PATIENCE = 5.0
+_WRITTEN_WITHIN = 0.5
 
 
 @final
@@ -61,10 +63,12 @@ class CopilotSession:
     async def wait_aborted(self) -> None:
         """Wait until no abort is under way: a message that it overtakes would be thrown away.
 
+        One that is not answered has been written by then, and so comes first.
+
         **Cancellation:** changes nothing.
         """
         if self.aborting is not None:
-            await self.aborting.wait()
+            await wait_at_most(self.aborting, _WRITTEN_WITHIN)
 
     def __str__(self) -> str:
         return self.number

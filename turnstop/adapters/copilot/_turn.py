@@ -163,9 +163,7 @@ class CopilotTurn:
         """Whether this turn has come to it: what an earlier one has left to say may come late."""
         if event.get("id") == self.session.ended_by:
             return False
-        if field(event, "aborted"):
-            return self._aborted or self._told.is_set()
-        return self._begun
+        return self._aborted if field(event, "aborted") else self._begun
 
     def _end(self, *, aborted: bool) -> End:
         usage = self._translator.usage
