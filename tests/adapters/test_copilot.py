@@ -212,7 +212,9 @@ async def test_an_idle_of_nobodys_and_one_that_comes_again_end_nothing(
         later = here.begin("second")
         await trio.sleep(0.0005)
         assert here.told("session.send")[1:]
-        here.copilot.live[0].event(work.session, "session.idle", mode="interactive")
+        cli = here.copilot.live[0]
+        cli.event(work.session, "user.message", messageId="of nobody's", content="second")
+        cli.event(work.session, "session.idle", mode="interactive")
         second = await here.work("second")
         await here.copilot.say_end_again(work)
         await wait_all_tasks_blocked()
