@@ -12,6 +12,7 @@ from trio.testing import MockClock
 
 from turnstop._errors import BackendMisbehaved
 from turnstop.abc import current_turn
+from turnstop.transports.aio._iterating import _AHEAD
 
 
 class Source:
@@ -31,6 +32,14 @@ class Source:
                 raise then
         finally:
             await asyncio.sleep(0)
+            self.closed = True
+
+    async def flood(self, to: int) -> AsyncGenerator[int, None]:
+        try:
+            for number in range(to):
+                self.said += 1
+                yield number
+        finally:
             self.closed = True
 
     async def count_and_wait(self, to: int) -> AsyncGenerator[int, None]:
@@ -171,6 +180,23 @@ async def test_a_reader_that_is_slow_loses_nothing(open_bridge: Opener, clock: M
         assert source.closed
         found += [item async for item in items]
     assert found == [*range(100)]
+
+
+async def test_it_is_read_only_some_way_ahead(open_bridge: Opener, clock: MockClock) -> None:
+    source = Source()
+    async with open_bridge() as aio, aio.iterate(source.flood, 5_000) as items:
+        await trio.sleep(1)
+        assert source.said == _AHEAD
+        # Half of it is read before there is more.
+        found = [await anext(items) for _ in range(_AHEAD // 2 - 1)]
+        await trio.sleep(1)
+        assert source.said == _AHEAD
+        found.append(await anext(items))
+        await trio.sleep(1)
+        assert source.said == _AHEAD + _AHEAD // 2
+        found += [item async for item in items]
+        assert source.closed
+    assert found == [*range(5_000)]
 
 
 async def test_what_a_generator_starts_belongs_to_the_turn(

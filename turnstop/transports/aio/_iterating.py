@@ -32,6 +32,9 @@ class Iteration(Generic[Item]):
     _args: Any
     _unread: Backlog[tuple[Item] | Exception | None] = attrs.field(factory=Backlog)
     _wanted: asyncio.Event = attrs.field(factory=asyncio.Event)
+    # Each is written in one thread. What is on its way between them is unread, too.
+    _said: int = 0
+    _taken: int = 0
     _over: bool = False
 
     async def pump(self) -> None:
@@ -39,8 +42,9 @@ class Iteration(Generic[Item]):
         source = self._read(*self._args)
         try:
             async for item in source:
+                self._said += 1
                 self._host.tell(self._unread.post, (item,))
-                while len(self._unread) >= _AHEAD:
+                while self._said - self._taken >= _AHEAD:
                     self._wanted.clear()
                     await self._wanted.wait()
         finally:
@@ -60,7 +64,8 @@ class Iteration(Generic[Item]):
             raise StopAsyncIteration
         found = await self._unread.receive()
         if isinstance(found, tuple):
-            if len(self._unread) == _AHEAD // 2:
+            self._taken += 1
+            if self._said - self._taken == _AHEAD // 2:
                 self._host.run(self._wanted.set)
             return found[0]
         self._over = True
