@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -31,12 +32,15 @@ from turnstop.events import Ask, Event, Other, Text, Thought, ToolCall, Usage
 from turnstop.testing import Work
 
 try:
+    from copilot.rpc import PermissionDecisionUserNotAvailable
+    from copilot.session import PermissionNoResult
     from copilot.tools import Tool, ToolResult
 
     from turnstop.adapters.copilot import _sdk, open_copilot
     from turnstop.adapters.copilot._asks import read_permission, to_decision
     from turnstop.adapters.copilot._events import Translator
     from turnstop.adapters.copilot._open import _to_message
+    from turnstop.adapters.copilot._session import CopilotSession, Settings
     from turnstop.testing.recording.copilot import FarCli, RecordingCopilot, open_recorded
 except ImportError as absent:
     if os.environ.get("TURNSTOP_REAL") == "require":
@@ -538,6 +542,16 @@ async def test_a_permission_that_nobody_listens_to_is_refused(autojump_clock: Mo
         await here.copilot.want_permission(work)
         await wait_all_tasks_blocked()
         assert work.replies == [{"kind": "user-not-available"}]
+
+
+def test_the_sdk_answers_for_no_turn_that_was_asked_and_has_ended() -> None:
+    """It hears of a request later than the turn, which may have ended meanwhile."""
+    session = CopilotSession("s")
+    handle = Settings().for_session(session)["on_permission_request"]
+    request = SimpleNamespace(tool_call_id="t")
+    assert isinstance(handle(request, {}), PermissionDecisionUserNotAvailable)
+    session.shown.add("t")
+    assert isinstance(handle(request, {}), PermissionNoResult)
 
 
 async def test_a_permission_that_is_asked_for_twice_is_shown_once(

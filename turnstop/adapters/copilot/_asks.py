@@ -33,6 +33,12 @@ class Permission:
     number: str
     event: SessionEvent = attrs.field(repr=False)
 
+    @property
+    def tool_call(self) -> str:
+        """The id of the tool call that it is for."""
+        asked = field(self.event, "permissionRequest")
+        return str(asked.get("toolCallId") if isinstance(asked, Mapping) else None)
+
     def to_ask(self) -> Ask:
         """What a person is asked."""
         asked = field(self.event, "permissionRequest")

@@ -32,6 +32,8 @@ class CopilotSession:
         evicted: whether it is to be let go of and resumed, since its last turn has failed.
         answered: whether a turn of it has ended by itself: Copilot has it on disk then.
         listened: whether a turn of it reads what is said, and so is asked for permissions.
+        shown: the tool calls whose permissions its turns were asked for; the SDK hears of a
+            request later than they do, and maybe after their end.
         ended_by: the event that ended its last turn.
         aborting: set once the last abort is answered, or will not be; None: there was none.
     """
@@ -42,6 +44,7 @@ class CopilotSession:
     evicted: bool = False
     answered: bool = False
     listened: bool = False
+    shown: set[str] = attrs.field(factory=set)
     ended_by: object = None
     aborting: trio.Event | None = None
 

@@ -178,6 +178,7 @@ class CopilotTurn:
         if permission is None or permission.number in self._asked:
             return
         self._asked.add(permission.number)
+        self.session.shown.add(permission.tool_call)
 
         async def serve(asked: Permission) -> None:
             decision = refusal()
