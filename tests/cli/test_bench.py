@@ -291,6 +291,7 @@ def test_a_session_that_does_not_answer_any_more_is_lost(monkeypatch: pytest.Mon
         ("uvicorn", ("a2a",), "turnstop[bench]"),
         ("h11", ("codex",), "turnstop[lab]"),
         ("httpx2", ("opencode",), "turnstop[bench]"),
+        ("letta_client", ("letta",), "turnstop[lab,letta]"),
     ],
 )
 def test_what_is_missing_is_one_line_with_the_command(
@@ -340,6 +341,9 @@ def test_what_is_not_installed_is_left_out_and_told_unless_it_was_named(
     assert found["missing"]["acp-gemini"].endswith("turnstop lab install gemini")
     told = " ".join(result.stderr.split())
     assert "not installed: codex, acp-gemini: turnstop lab install codex gemini" in told
+    result = runner.invoke(main, ["bench", "letta"])
+    assert result.exit_code == 2
+    assert "letta_server.py" in result.stderr or "turnstop[lab,letta]" in result.stderr
     for named in (["codex"], ["--codex", "nowhere"]):
         result = runner.invoke(main, ["bench", *named])
         assert result.exit_code == 2
