@@ -104,7 +104,8 @@ class Settings:
         def decide(request: object, invocation: object) -> object:
             if self.approve_all:
                 return _approved()
-            return _left_to_the_turn() if session.listened else _refused()
+            shown = str(getattr(request, "tool_call_id", None)) in session.shown
+            return _left_to_the_turn() if session.listened or shown else _refused()
 
         return {ASK: decide, "streaming": True, **self.options}
 
