@@ -218,11 +218,14 @@ async def test_an_idle_of_nobodys_and_one_that_comes_again_end_nothing(
         assert here.told("session.send")[1:]
         cli = here.copilot.live[0]
         cli.event(work.session, "user.message", messageId="of nobody's", content="second")
+        cli.event(work.session, "assistant.message_start", messageId="m")
+        cli.event(work.session, "assistant.message_delta", messageId="m", deltaContent="no")
         cli.event(work.session, "session.idle", mode="interactive")
         second = await here.work("second")
         await here.copilot.say_end_again(work)
         await wait_all_tasks_blocked()
         assert later.settlement is None
+        assert here.said("second") == ""
         await here.copilot.finish(second)
         assert (await here.settled(later)).ending is Ending.FINISHED
 
@@ -383,6 +386,16 @@ async def test_a_failure_before_the_message_shows_is_a_failure(autojump_clock: M
         assert str(here.errors["hi"]) == "log in"
 
 
+async def test_an_error_that_the_turn_got_over_is_none(autojump_clock: MockClock) -> None:
+    async with world() as here:
+        turn = here.begin("hi")
+        work = await here.work("hi")
+        here.copilot._say(work, "session.error", errorType="query", message="once more")
+        here.copilot._ask_model(work)
+        await here.copilot.finish(work)
+        assert (await here.settled(turn)).ending is Ending.FINISHED
+
+
 async def test_a_death_is_told_and_the_next_turn_begins_another(
     autojump_clock: MockClock,
 ) -> None:
@@ -522,6 +535,24 @@ async def test_a_permission_that_is_asked_for_while_stopping_is_refused(
         await here.copilot.finish(await here.work("second"))
         await here.settled(later)
         assert not [one for text in ("hi", "second") for one in here.heard[text] if is_ask(one)]
+
+
+async def test_a_permission_of_an_earlier_turn_is_refused(autojump_clock: MockClock) -> None:
+    """C48: it comes behind the next message, which has not shown itself yet."""
+    async with world() as here:
+        here.reply = "allow"
+        turn = here.begin("first")
+        work = await here.work("first")
+        turn.stop()
+        await here.settled(turn)
+        here.begin("second")
+        await trio.sleep(0.0005)
+        assert here.told("session.send")[1:]
+        work.ended_at = None
+        await here.copilot.want_permission(work)
+        await here.work("second")
+        assert [kind_of(one) for one in work.replies] == ["reject"]
+        assert not [one for one in here.heard["second"] if is_ask(one)]
 
 
 def kind_of(decision: Any) -> str:
