@@ -42,7 +42,7 @@ def to_answer(request: Incoming, reply: object) -> Mapping[str, Any]:
     return {"behavior": "deny", "message": reason}
 
 
-def cancelled() -> Mapping[str, Any]:
+def cancelled(request: Incoming) -> Mapping[str, Any]:
     """What Claude is answered when nobody will reply: it goes no further."""
     return {"behavior": "deny", "message": _NOBODY, "interrupt": True}
 
@@ -52,7 +52,7 @@ def decline(incoming: Incoming) -> None:
     if to_ask(incoming) is None:
         incoming.refuse(f"turnstop does not serve {incoming.method}")
     else:
-        incoming.reply(cancelled())
+        incoming.reply(cancelled(incoming))
 
 
 def _input(params: Mapping[str, Any]) -> Mapping[str, Any]:
