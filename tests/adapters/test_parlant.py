@@ -717,6 +717,12 @@ async def test_a_prepare_that_makes_no_agent_is_told_so(autojump_clock: MockCloc
         await open_badly(prepare=prepare)
 
 
+@pytest.mark.parametrize("poll_every", [0.0, -1.0, float("nan")])
+async def test_a_wrong_argument_is_told_at_once(poll_every: float) -> None:
+    with pytest.raises(ValueError, match="poll_every is a number of seconds above 0"):
+        await open_badly(poll_every=poll_every)
+
+
 async def exit_program(*_: object) -> None:
     raise SystemExit(3)
 

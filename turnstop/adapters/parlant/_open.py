@@ -193,10 +193,13 @@ async def open_parlant(
             named with the one found.
         BackendRefused: the server gave up before it served.
         BackendMisbehaved: `prepare` returns no agent.
+        ValueError: an argument makes no sense.
         Exception: whatever `prepare` raises.
 
     **Cancellation:** the server is ended when the body has left, within some seconds.
     """
+    if not poll_every > 0:
+        raise ValueError(f"poll_every is a number of seconds above 0: got {poll_every!r}")
     if library is None:
         check_version()
     served = _Served()
