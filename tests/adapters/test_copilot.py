@@ -450,6 +450,19 @@ async def test_the_id_of_a_session_is_enough(autojump_clock: MockClock) -> None:
         assert "session known" in repr(remote)
 
 
+async def test_what_may_be_alive_is_left_alone(autojump_clock: MockClock) -> None:
+    async with world() as here:
+        turn = here.begin("first")
+        work = await here.work("first")
+        here.copilot.hold_cancels()
+        turn.stop()
+        settlement = await here.settled(turn)
+        assert settlement.ending is Ending.UNCONFIRMED
+        request = Request("room", "2", "second", work.session, settlement)
+        remote = await here.backend.start(request)
+        assert str(remote.session) != work.session
+
+
 async def test_leaving_ends_every_call_that_waits() -> None:
     """C65: nobody answers, and everybody goes."""
     copilot = RecordingCopilot()

@@ -101,7 +101,6 @@ class _Beginning:
             return await self._cli.send(session.conversation, session.number, message)
         except BackendError:
             # Whatever it has begun has no name, and is ended by its session's.
-            session.evicted = True
             if not self._cli.broken.is_set():
                 abort = partial(_abort, self._cli, session)
                 self._cli.reading.start(Reader[None](), abort, name="copilot abort")
