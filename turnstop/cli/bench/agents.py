@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -58,7 +59,10 @@ def _copilot(
     from ...adapters.copilot import open_copilot
     from ...lab import copilot_session
 
-    return open_copilot(command, cwd=cwd, env=env, **copilot_session(_lab_url(env)))
+    # Without trio-asyncio, as on Python 3.14, its loop has a thread of its own.
+    thread = importlib.util.find_spec("trio_asyncio") is None
+    asked = copilot_session(_lab_url(env))
+    return open_copilot(command, cwd=cwd, env=env, thread=thread, **asked)
 
 
 def _raw_copilot(
