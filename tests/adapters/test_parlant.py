@@ -484,6 +484,25 @@ async def test_sessions_are_of_the_customer_and_the_agent(autojump_clock: MockCl
     assert made == [{"customer_id": "me", "agent_id": "agent-1"}, "auto"]
 
 
+async def test_what_works_for_a_turn_may_ask_for_its_server(autojump_clock: MockClock) -> None:
+    """As `parlant.sdk.Server.current` does, in hooks and tools."""
+    async with open_kitchen() as kitchen:
+        server = kitchen.engine.server
+        assert server is not None
+        found = []
+
+        async def create_customer_message(**options: Any) -> object:
+            found.append(server._current_server_var.get())
+            return await honest(**options)
+
+        honest = kitchen.replace(create_customer_message=create_customer_message)[
+            "create_customer_message"
+        ]
+        async with held(kitchen) as (turn, _):
+            turn.stop()
+        assert found == [server]
+
+
 def test_a_session_says_which_it_is() -> None:
     assert str(ParlantSession("s-1")) == "session s-1"
 
