@@ -683,6 +683,39 @@ async def test_a_running_tool_ends_after_the_abort_has_left(autojump_clock: Mock
         assert settlement.clean
 
 
+async def test_a_stop_ends_the_turns_own_tasks_and_no_earlier_ones(
+    autojump_clock: MockClock,
+) -> None:
+    async with world() as here:
+        turn = here.begin("first")
+        work = await here.work("first")
+        await here.copilot.run_behind(work)
+        await here.copilot.finish(work)
+        assert (await here.settled(turn)).survivors == ()
+        later = here.begin("second")
+        second = await here.work("second")
+        await here.copilot.run_behind(second)
+        assert len(here.copilot.tasks) == 2
+        later.stop()
+        assert (await here.settled(later)).clean
+        assert [of for of, _ in here.copilot.tasks.values()] == [work]
+
+
+async def test_a_task_that_does_not_end_is_named(autojump_clock: MockClock) -> None:
+    async with world() as here:
+        turn = here.begin("hi")
+        await here.copilot.run_behind(await here.work("hi"))
+        here.copilot._task_cancel = lambda cli, request: cli.answer(  # type: ignore[method-assign]
+            request, {"cancelled": False}
+        )
+        turn.stop()
+        settlement = await here.settled(turn)
+        assert settlement.gone
+        (survivor,) = settlement.survivors
+        assert survivor.startswith("background shell")
+        assert survivor.endswith(": sleep 300")
+
+
 # What must not come from a backend, and does.
 
 
