@@ -151,9 +151,10 @@ async def test_a_generator_that_does_not_close_holds_nothing_up(
 async def test_a_thread_that_does_not_return_holds_nothing_up(
     open_bridge: Opener, clock: MockClock
 ) -> None:
-    let_go, ended = threading.Event(), threading.Event()
+    begun, let_go, ended = trio.Event(), threading.Event(), threading.Event()
 
     def block() -> None:
+        aio.post(begun.set)
         let_go.wait()
         ended.set()
 
@@ -163,6 +164,7 @@ async def test_a_thread_that_does_not_return_holds_nothing_up(
 
     async with open_bridge(close_within=2) as aio:
         await aio.call(begin)
+        await begun.wait()
         began = trio.current_time()
     assert trio.current_time() - began <= 4
     let_go.set()
