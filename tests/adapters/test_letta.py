@@ -289,6 +289,29 @@ async def test_a_call_that_nothing_ends_is_unconfirmed_and_its_history_is_left(
     assert its.session.startswith("conv-")
 
 
+@pytest.mark.parametrize(
+    ("agent_id", "path"),
+    [(AGENT, "/v1/conversations/conv-1/fork"), (agent_of, "/v1/conversations/default/fork")],
+)
+async def test_what_was_said_is_kept_where_the_server_can_fork_a_conversation(
+    agent_id: Any, path: str, autojump_clock: MockClock
+) -> None:
+    async with open_double(agent_id, conversations=agent_id is AGENT) as double:
+        double.server.cancels = "held"
+        for number in range(2):
+            actor, work = double.enter(), await double.work(number)
+            actor.turn.stop()
+            await actor.settled()
+            double.server.instead["fork"] = httpx.Response(404, json={"detail": "Not Found"})
+        double.enter()
+        last = await double.work(2)
+        paths = [one for one, _ in double.sent("fork")]
+    # The second one could not be forked.
+    assert paths == [path, f"/v1/conversations/{work.session}/fork"]
+    assert len({one.session for one in double.server.works}) == 3
+    assert last.session is not None
+
+
 async def test_a_server_that_cannot_be_asked_proves_nothing(autojump_clock: MockClock) -> None:
     async with open_double() as double:
         double.server.instead["trace"] = httpx.Response(404, json={"detail": "Not Found"})
@@ -461,6 +484,18 @@ async def test_a_conversation_without_an_id_is_misbehaviour(
         await actor.settled()
         assert isinstance(actor.error, BackendMisbehaved)
         assert "its id" in str(actor.error)
+
+
+@pytest.mark.parametrize("made", [{}, {"id": 7}, [], "<html>"])
+async def test_a_fork_without_an_id_is_none(made: Any, autojump_clock: MockClock) -> None:
+    async with open_double() as double:
+        double.server.cancels = "held"
+        double.server.instead["fork"] = httpx.Response(200, json=made)
+        actor, _ = double.enter(), await double.work()
+        actor.turn.stop()
+        await actor.settled()
+        double.enter()
+        assert (await double.work(1)).session == "conv-2"
 
 
 async def test_an_error_of_the_agents_function_is_raised(autojump_clock: MockClock) -> None:
@@ -788,7 +823,7 @@ async def test_a_question_that_crosses_the_stop_is_denied_by_the_next_turn(
     assert [len(body["messages"]) for _, body in double.sent("messages")] == [1, 2, 1]
 
 
-async def test_a_question_that_was_left_in_another_conversation_is_denied_nowhere(
+async def test_a_question_that_was_left_is_denied_in_the_fork_of_its_conversation(
     autojump_clock: MockClock,
 ) -> None:
     async with open_double() as double:
@@ -804,7 +839,9 @@ async def test_a_question_that_was_left_in_another_conversation_is_denied_nowher
         double.enter()
         its = await double.work(1)
         assert its.session != work.session
-    assert [len(body["messages"]) for _, body in double.sent("messages")] == [1, 2, 1]
+        assert its.runs
+        assert len(work.replies) == 1
+    assert [len(body["messages"]) for _, body in double.sent("messages")] == [1, 2, 2]
 
 
 async def test_an_answer_that_is_refused_ends_the_turn(autojump_clock: MockClock) -> None:

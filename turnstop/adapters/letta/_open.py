@@ -13,7 +13,7 @@ from letta_client import AsyncLetta
 from ...abc import Backend, RemoteTurn, Request
 from ...transports.reading import Reader, Reading, open_reading
 from ._sdk import check_sdk
-from ._turn import LettaContent, LettaSession, LettaTurn
+from ._turn import Begin, LettaContent, LettaSession, LettaTurn
 from ._wire import Wire
 
 AgentOf: TypeAlias = Callable[[str], Awaitable[str]]
@@ -31,13 +31,13 @@ class _Letta:
         self._conversations = conversations
 
     async def start(self, request: Request[LettaContent]) -> RemoteTurn:
-        session, fresh = request.session, request.previous is not None
+        session = request.session
+        # What a stopped turn may still do is done in the history that it began in.
+        begin: Begin = "forked" if request.previous is not None else "here"
         if not isinstance(session, LettaSession):
-            session, fresh = LettaSession(await self._agent_of(request.room)), self._conversations
-        elif fresh:
-            # What the stopped turn still does is done in the history that it began in.
-            session = LettaSession(session.agent_id)
-        turn = LettaTurn(self._wire, session, request.content, fresh)
+            session = LettaSession(await self._agent_of(request.room))
+            begin = "fresh" if self._conversations else begin
+        turn = LettaTurn(self._wire, session, request.content, begin)
         self._reading.start(turn.reader, turn.read, name=f"letta turn {request.turn_id}")
         try:
             await turn.reveal()

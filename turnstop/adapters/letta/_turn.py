@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, Literal, TypeAlias, final
 
 import attrs
 import trio
@@ -47,6 +47,9 @@ class LettaSession:
         return f"{self.agent_id}, {where}"
 
 
+Begin: TypeAlias = Literal["here", "fresh", "forked"]
+"""Where a turn begins: in the history that its session names, in a new one, or in one like it."""
+
 _Item: TypeAlias = Event | End | Exception | list[Asked]
 
 
@@ -59,7 +62,7 @@ class LettaTurn:
         wire: Wire,
         session: LettaSession,
         content: LettaContent,
-        fresh: bool,
+        begin: Begin,
     ) -> None:
         self.reader: Reader[_Item] = Reader()
         self._wire = wire
@@ -68,7 +71,7 @@ class LettaTurn:
         if session.asked:
             self._messages.insert(0, _approval([deny(one) for one in session.asked]))
             self._session = attrs.evolve(session, asked=())
-        self._fresh = fresh
+        self._begin: Begin = begin
         self._account = Account()
         self._running = trio.Event()
         self._answers: Backlog[Message] = Backlog()
@@ -146,8 +149,8 @@ class LettaTurn:
         self._revealed.set()
 
     async def _converse(self) -> End:
-        if self._fresh:
-            made = await self._wire.make_conversation(self._session.agent_id)
+        if self._begin != "here":
+            made = await self._make_conversation()
             self._session = attrs.evolve(self._session, conversation_id=made)
             if self._abandoned:
                 await self._wire.drop_conversation(made)
@@ -168,6 +171,14 @@ class LettaTurn:
         if self._account.cancelled:
             return self._account.end(await self._see_it_out())
         return self._account.end(Proof.EVENT)
+
+    async def _make_conversation(self) -> str:
+        agent_id, conversation_id = self._session.agent_id, self._session.conversation_id
+        if self._begin == "forked":
+            # A server that cannot do it, or not now, has fresh ones.
+            with suppress(BackendError):
+                return await self._wire.fork(agent_id, conversation_id)
+        return await self._wire.make_conversation(agent_id)
 
     async def _send(self, messages: Sequence[Message]) -> None:
         session = self._session

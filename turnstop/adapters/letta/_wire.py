@@ -61,6 +61,26 @@ class Wire:
             raise BackendMisbehaved("Letta made a conversation and did not tell its id")
         return found
 
+    async def fork(self, agent_id: str, conversation_id: str | None) -> str:
+        """Make a conversation with what was said in another one; return its id.
+
+        Args:
+            agent_id: the agent.
+            conversation_id: the other one; None is the agent's own history.
+
+        **Cancellation:** it may have been made.
+        """
+        # letta-client 1.7.1 has no name for it.
+        path = f"/v1/conversations/{quote(conversation_id or 'default', safe='')}/fork"
+        params = {} if conversation_id else {"agent_id": agent_id}
+        made = await self._calling(
+            self._client.post(path, cast_to=object, options={"params": params})
+        )
+        found = made.get("id") if isinstance(made, Mapping) else None
+        if not isinstance(found, str):
+            raise BackendMisbehaved("Letta forked a conversation and did not tell its id")
+        return found
+
     async def drop_conversation(self, conversation_id: str) -> None:
         """Delete a conversation.
 

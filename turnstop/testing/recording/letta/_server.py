@@ -95,6 +95,8 @@ class RecordingLetta(httpx.AsyncBaseTransport):
                 return httpx.Response(200, json={"version": "0.16.8", "status": "ok"})
             case ("POST", "conversations"):
                 return self._converse(request.url.params["agent_id"])
+            case ("POST", "conversations", source, "fork"):
+                return self._fork(source, request.url.params.get("agent_id"))
             case ("DELETE", "conversations", conversation):
                 self._conversations.pop(conversation, None)
                 return _value(None)
@@ -118,6 +120,17 @@ class RecordingLetta(httpx.AsyncBaseTransport):
         number = f"conv-{next(self._fresh)}"
         self._conversations[number] = agent
         return httpx.Response(200, json={"id": number, "agent_id": agent})
+
+    def _fork(self, source: str, agent: str | None) -> httpx.Response:
+        found = agent or self._conversations.get(source)
+        if found is None:
+            return _no(404, f"Conversation not found with id='{source}'")
+        made = self._converse(found)
+        # What was said is in both, a question that waits too; what works in one is not.
+        before = self._newest.get(agent or source)
+        if before is not None and before.waits:
+            self._newest[made.json()["id"]] = before
+        return made
 
     async def _send(
         self, request: httpx.Request, agent: str, conversation: str | None, body: Any
