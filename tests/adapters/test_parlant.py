@@ -780,7 +780,7 @@ async def test_a_program_that_ends_itself_is_not_held_up(autojump_clock: MockClo
 async def test_a_server_does_not_keep_the_signals(autojump_clock: MockClock) -> None:
     class TakesSignals(RecordingServer):
         async def __aexit__(self, *error: object) -> None:
-            kept = signal.signal(signal.SIGINT, signal.SIG_IGN)
+            kept = signal.signal(signal.SIGINT, lambda *_: None)
             try:
                 await super().__aexit__(*error)  # type: ignore[arg-type]
             finally:
