@@ -5,8 +5,13 @@ One server serves all tests of a process, each with agents of its own.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -37,6 +42,13 @@ BUDGET = StopBudget(6.0, 1.0)
 IMPATIENT = StopBudget(1.5, 0.5)
 CANCELLED_WITHIN = 1.0
 SEEN_WITHIN = 0.1
+STARTER = """
+import time, trio
+from turnstop.lab.letta import start_letta
+trio.run(start_letta)
+print("it runs", flush=True)
+time.sleep(600)
+"""
 PLACES = pytest.mark.parametrize("conversations", [True, False], ids=["conversation", "agent"])
 
 
@@ -80,6 +92,18 @@ async def open_world(conversations: bool = True, asks: bool = False) -> AsyncGen
             agent = await agent_of("all") if conversations else agent_of
             async with open_letta(url, agent_id=agent, conversations=conversations) as backend:
                 yield World(lab, url, backend)
+
+
+def processes_of(folder: str) -> list[str]:
+    """What lives with the folder as its temporary one."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"TMPDIR={folder}".encode() in (entry / "environ").read_bytes():
+                found.append(entry.name)
+        except OSError:
+            pass
+    return found
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -241,6 +265,27 @@ async def test_a_model_that_fails_fails_its_turn(conversations: bool, word: Word
         assert turn.settlement.ending is Ending.FAILED
         assert world.lab.alive(token) == []
         await world.answers(rooms)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_a_process_that_is_killed_leaves_no_server() -> None:
+    # Short, for a socket; and whoever runs the database has to get there.
+    with trio.fail_after(PATIENCE), tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o711)
+        process = await trio.lowlevel.open_process(
+            [sys.executable, "-c", STARTER],
+            env={**os.environ, "TMPDIR": folder},
+            stdout=subprocess.PIPE,
+        )
+        try:
+            assert process.stdout is not None
+            assert (await process.stdout.receive_some()).startswith(b"it runs")
+            assert len(processes_of(folder)) >= 4
+        finally:
+            process.kill()
+        await process.wait()
+        await until(lambda: not processes_of(folder))
+        assert os.listdir(folder) == []
 
 
 async def test_what_is_not_there_is_refused() -> None:

@@ -32,7 +32,6 @@ __all__ = ["NotStarted", "database_user", "open_database", "open_server", "postg
 
 DATABASE = "database"
 _NOWHERE = "http://127.0.0.1:9"
-_INHERITED = ("PATH", "TMPDIR")
 # It is told of the lab by each agent's model.
 _ENVIRONMENT = {
     "OPENAI_API_KEY": "none-is-needed",
@@ -116,8 +115,9 @@ async def open_server(python: Path, database: str, home: Path) -> AsyncGenerator
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    env = {key: os.environ[key] for key in _INHERITED if key in os.environ}
-    env |= {"HOME": str(home), "LETTA_PG_URI": database, **_ENVIRONMENT}
+    # It leaves things in the folder for what is temporary as well.
+    env = {"HOME": str(home), "TMPDIR": str(home), "LETTA_PG_URI": database, **_ENVIRONMENT}
+    env["PATH"] = os.environ.get("PATH", os.defpath)
     command = (python, "-c", _SERVE, str(port))
     async with _open_process("Letta", command, home, _AT_ONCE, env=env, cwd=home) as wait:
         await wait(partial(_answers, port))
