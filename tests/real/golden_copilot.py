@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import attrs
 import trio
-from copilot.session import PermissionHandler
 
 from turnstop.adapters.copilot._cli import Launch
 from turnstop.adapters.copilot._open import open_backend
@@ -49,9 +48,8 @@ async def record(name: str, home: Path) -> tuple[WireFrame, ...]:
             env: Any = program_env("copilot", lab.url, home)
             launch = Launch(find_program("copilot").command, str(home), env, tap=keep)
             options = copilot_session(lab.url) | {"working_directory": str(home)}
-            if not scene.asks:
-                options["on_permission_request"] = PermissionHandler.approve_all
-            async with open_backend(launch, Settings(options)) as copilot:
+            settings = Settings(options, **scene.settings)
+            async with open_backend(launch, settings) as copilot:
                 # What Copilot is told has to do: its processes are looked for in no table.
                 copilot._look = find_none
                 await scene.play(copilot, RealWorld(lab))

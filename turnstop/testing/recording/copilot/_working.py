@@ -55,6 +55,7 @@ class WorkingCopilot:
     tasks: dict[str, tuple[Work, str]] = attrs.field(factory=dict, init=False)
     _doing: dict[str, Doing] = attrs.field(factory=dict, init=False)
     _asking: dict[str, tuple[Work, str]] = attrs.field(factory=dict, init=False)
+    _endless: set[str] = attrs.field(factory=set, init=False)
     _ends: dict[str, Message] = attrs.field(factory=dict, init=False)
     _count: Counter[str] = attrs.field(factory=Counter, init=False)
 
@@ -134,8 +135,8 @@ class WorkingCopilot:
         if call is not None:
             self._returned(work, call, done=True)
 
-    async def want_permission(self, work: Work) -> None:
-        """Ask whether the shell may be used.
+    async def want_permission(self, work: Work, *, to_end: bool = True) -> None:
+        """Ask whether the shell may be used; without `to_end`, what is allowed runs on.
 
         **Cancellation:** as `answer`.
         """
@@ -143,6 +144,8 @@ class WorkingCopilot:
         if call is None:
             return
         number = self._doing[work.name].calls[call] = self.name(4)
+        if not to_end:
+            self._endless.add(call)
         self._asking[number] = (work, call)
         asked = {
             "kind": "shell",
@@ -172,6 +175,9 @@ class WorkingCopilot:
         allowed = result["kind"] == "approve-once"
         kind = "approved" if allowed else "denied-interactively-by-user"
         self._say(work, "permission.completed", requestId=number, result={"kind": kind})
+        if allowed and call in self._endless:
+            doing.calls[call] = None  # It is asked for no more.
+            return
         feedback = result.get("feedback")
         self._returned(work, call, done=allowed, feedback=feedback)
         if not allowed and feedback is None:
