@@ -752,11 +752,11 @@ async def test_a_stop_waits_for_the_run_that_the_denial_begins(autojump_clock: M
     async with open_double() as double:
         actor, work = double.enter(), await double.work()
         await ask_of(double, actor, work)
-        double.server.hold_starts()
+        double.server.approvals_wait_for = trio.Event()
         actor.turn.stop()
         await trio.sleep(1.0)
         assert (len(work.replies), work.told_at) == (1, [])
-        double.server.release_starts()
+        double.server.approvals_wait_for.set()
         assert (await actor.settled()).ending is Ending.STOPPED
         assert len(work.told_at) == 1
 

@@ -43,6 +43,7 @@ class RecordingLetta(httpx.AsyncBaseTransport):
         drops_after: how many seconds after that its model call is over; None: never.
         refuses: whether messages are refused.
         locks: whether a conversation takes one message at a time, as it does with Redis.
+        approvals_wait_for: what has to be set before an approval is answered.
         instead: what requests are answered by, or fail by, by the last part of their path.
         calls: the requests, as (method, path, body).
     """
@@ -54,6 +55,7 @@ class RecordingLetta(httpx.AsyncBaseTransport):
         self.drops_after: float | None = 0.0
         self.refuses = False
         self.locks = True
+        self.approvals_wait_for: trio.Event | None = None
         self.instead: dict[str, httpx.Response | Exception] = {}
         self.calls: list[tuple[str, str, Any]] = []
         self._nursery = nursery
@@ -161,8 +163,8 @@ class RecordingLetta(httpx.AsyncBaseTransport):
         return await self._start(self._begin(agent, conversation, work))
 
     async def _go_on(self, run: Run) -> httpx.Response:
-        if self._released is not None:
-            await self._released.wait()
+        if self.approvals_wait_for is not None:
+            await self.approvals_wait_for.wait()
         return self._stream(run)
 
     def _refuse_in_a_stream(self, run: Run) -> httpx.Response:
@@ -172,9 +174,10 @@ class RecordingLetta(httpx.AsyncBaseTransport):
         return self._stream(run)
 
     async def _start(self, run: Run) -> httpx.Response:
-        answer = await self._go_on(run)
+        if self._released is not None:
+            await self._released.wait()
         if not self.refuses:
-            return answer
+            return self._stream(run)
         run.work.began_at = None
         self._newest.pop(run.where)
         return _no(404, f"Agent with ID {run.agent_id} not found")
