@@ -27,11 +27,19 @@ from turnstop import (
     Ending,
     StopBudget,
 )
+from turnstop.abc import Emit, How
 from turnstop.adapters.parlant import ParlantSession, open_parlant
-from turnstop.events import Event, Other, Text, ToolCall
+from turnstop.adapters.parlant._account import Account
+from turnstop.events import Ask, Event, Other, Text, ToolCall
 from turnstop.testing import Work
 from turnstop.testing.recording.parlant import RecordingParlant
-from turnstop.testing.recording.parlant._events import Kind, NoSuchSession, Session, Source
+from turnstop.testing.recording.parlant._events import (
+    EventStore,
+    Kind,
+    NoSuchSession,
+    Session,
+    Source,
+)
 from turnstop.testing.recording.parlant._server import APPLICATION, RecordingServer, ToolContext
 
 if os.environ.get("TURNSTOP_REAL") != "require":
@@ -189,6 +197,58 @@ async def test_what_is_told_twice_is_heard_once(autojump_clock: MockClock) -> No
         kitchen.engine.order(work, "finish")
     assert texts(events) == "once and whole"
     assert sum(event == Other("acknowledged") for event in events) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "stopped", "cancelled", "how"),
+    [
+        # Told before it has acknowledged the message, the real engine ends without a word.
+        ((), True, False, How.CANCELLED),
+        # Told before its first step, the task never ran.
+        ((), True, True, How.CANCELLED),
+        ((), False, True, How.CANCELLED),
+        # A hook has declined to answer.
+        ((), False, False, How.COMPLETED),
+        (("ready",), True, False, How.COMPLETED),
+        (("cancelled", "ready"), True, False, How.CANCELLED),
+        (("cancelled", "ready"), False, False, How.CANCELLED),
+        (("ready", "error"), True, False, How.FAILED),
+    ],
+)
+def test_the_end_is_what_was_said_and_how_the_task_ended(
+    said: tuple[str, ...], stopped: bool, cancelled: bool, how: How
+) -> None:
+    account = Account(1)
+    store = EventStore()
+    session = store.open().id
+    store.add(session, Source.CUSTOMER, Kind.MESSAGE, "t", {"message": "bake"})
+    for status in said:
+        data = {"status": status, "data": {"stage": "completed"}}
+        account.hear(store.add(session, Source.AI_AGENT, Kind.STATUS, "t", data), _Unheard())
+    assert account.end(stopped, cancelled, None).how is how
+
+
+def test_what_was_heard_is_not_read_again_unless_it_grows() -> None:
+    account, store = Account(0), EventStore()
+    session = store.open().id
+    add = partial(store.add, session, Source.AI_AGENT)
+    account.hear(add(Kind.STATUS, "t", {"status": "typing"}), _Unheard())
+    assert account.offset == 1
+    growing = add(Kind.MESSAGE, "t", {"message": "it is", "chunks": ["it ", "is"]})
+    for event in (growing, add(Kind.STATUS, "t", {"status": "ready"})):
+        account.hear(event, _Unheard())
+    assert account.offset == 1
+    growing.data = {"message": "it is", "chunks": ["it ", "is", None]}
+    account.hear(growing, _Unheard())
+    assert account.offset == 2
+
+
+class _Unheard(Emit):
+    def __call__(self, event: Event, /) -> None:
+        pass
+
+    async def ask(self, ask: Ask, /) -> object:
+        raise NotImplementedError
 
 
 async def test_ready_is_no_end(autojump_clock: MockClock) -> None:
