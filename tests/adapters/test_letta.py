@@ -306,7 +306,9 @@ async def test_what_was_said_is_kept_where_the_server_can_fork_a_conversation(
         double.enter()
         last = await double.work(2)
         paths = [one for one, _ in double.sent("fork")]
-    # The second one could not be forked.
+        # The second one could not be forked.
+        fresh = 2 if agent_id is AGENT else 1
+        assert len(double.sent("conversations")) == fresh
     assert paths == [path, f"/v1/conversations/{work.session}/fork"]
     assert len({one.session for one in double.server.works}) == 3
     assert last.session is not None
