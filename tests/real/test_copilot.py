@@ -9,26 +9,25 @@ import json
 import os
 import shlex
 import signal
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import pytest
 import trio
 
 import turnstop
-from turnstop import BackendError, BackendLost, BackendRefused, Ending, Proof, StopBudget, Turn
+from turnstop import BackendError, BackendLost, BackendRefused, Ending, Proof, StopBudget
 from turnstop.abc import End, Request
-from turnstop.events import Ask, Event, Text, ToolCall
-from turnstop.lab import Behaviour, Lab, copilot_session, open_lab, program_env, write_prompt
+from turnstop.events import Ask, Text, ToolCall
+from turnstop.lab import Behaviour, copilot_session, open_lab, program_env, write_prompt
 
-from . import REQUIRED, real_program
+from . import REQUIRED, labworld, real_program
+from .labworld import BUDGET, DEAF, LEFT_BEHIND, PATIENCE, STOPPED, Deaf, ended, until
 
 try:
-    from copilot.session import PermissionHandler
-
     from turnstop.adapters.copilot import open_copilot
 except ImportError as absent:
     if REQUIRED:
@@ -36,75 +35,25 @@ except ImportError as absent:
     pytest.skip(str(absent), allow_module_level=True)
 
 PROGRAM = real_program("copilot").path
-PATIENCE = 60.0
-BUDGET = StopBudget(20.0, 5.0)
-LOOP = "while :; do sleep 0.05; done"
-DEAF = f"trap '' TERM INT HUP; touch $READY; {LOOP}"
 KINDS = {
     "plain": "touch $READY; sleep 300",
     "TERM-ignoring": DEAF,
     "nohup": "touch $READY; nohup sleep 300",
     "setsid": f"setsid sh -c {shlex.quote(DEAF)} & sleep 300",
-    "left behind": f"setsid sh -c {shlex.quote(DEAF)} >/dev/null 2>&1 & exit 0",
+    "left behind": LEFT_BEHIND,
 }
-YES = {"on_permission_request": PermissionHandler.approve_all}
-STOPPED = (Ending.STOPPED, Proof.EVENT, True)
 
 
 @attrs.define
-class World:
-    lab: Lab
-    rooms: turnstop.Rooms[Any]
+class World(labworld.World):
     copilot: Any
-    home: Path
-
-    async def ask(self, room: str, prompt: str) -> tuple[list[Event], Turn]:
-        events = []
-        async with self.rooms.turn(room, prompt) as turn:
-            async for event in turn:
-                events.append(event)
-        return events, turn
-
-    async def answers(self, room: str = "kitchen") -> Turn:
-        """The room's next turn answers, and every history the model was given is valid."""
-        token, prompt = write_prompt(Behaviour("answer"))
-        events, turn = await self.ask(room, prompt)
-        said = "".join(event.delta for event in events if isinstance(event, Text))
-        assert said == f"answer to {token}"
-        assert ended(turn)[0] is Ending.FINISHED
-        assert self.lab.faults == []
-        return turn
+    variable: ClassVar = "HOME={}"
+    itself: ClassVar = b"--headless"
 
     def remembered(self) -> list[str]:
         """What was said to the model in the conversation that it was last given."""
         messages = self.lab.exchanges[-1].json()["messages"]
         return [str(message["content"]) for message in messages if message["role"] == "user"]
-
-    def tool(self, command: str, then: str = "answer") -> tuple[str, str, Path]:
-        """A prompt that runs a command, its token, and the file that says it is ready."""
-        ready = self.home / f"ready-{os.urandom(4).hex()}"
-        whole = f"export READY={shlex.quote(str(ready))}; {command}"
-        return (*write_prompt(Behaviour("tool", None, whole, then)), ready)
-
-    def pids(self) -> list[int]:
-        """The processes of Copilot itself."""
-        return [pid for pid, command in self._processes().items() if b"--headless" in command]
-
-    def commands(self) -> list[bytes]:
-        """Everything that this world's Copilot has started, found by nothing but its home."""
-        found = self._processes().values()
-        return [command for command in found if command and b"--headless" not in command]
-
-    def _processes(self) -> dict[int, bytes]:
-        found = {}
-        home = f"HOME={self.home}\0".encode()
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                if home in (entry / "environ").read_bytes():
-                    found[int(entry.name)] = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-        return found
 
 
 @asynccontextmanager
@@ -117,34 +66,12 @@ async def open_world(
                 PROGRAM,
                 cwd=home,
                 env=program_env("copilot", lab.url, home),
-                session=None if asks else YES,
+                approve_all=not asks,
                 thread=thread,
                 **copilot_session(lab.url),
             ) as copilot:
                 async with turnstop.open_rooms(copilot, budget=budget) as rooms:
-                    yield World(lab, rooms, copilot, home)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    while not condition():  # noqa: ASYNC110 - other processes give no event
-        await trio.sleep(0.01)
-
-
-def ended(turn: Turn) -> tuple[Ending, Proof | None, bool]:
-    settlement = turn.settlement
-    assert settlement is not None
-    assert settlement.errors == ()
-    return settlement.ending, settlement.proof, settlement.clean
-
-
-class Deaf:
-    """An emit that nobody reads."""
-
-    def __call__(self, event: Event) -> None:
-        pass
-
-    async def ask(self, ask: Ask) -> object:
-        await trio.sleep_forever()
+                    yield World(lab, rooms, home, copilot)
 
 
 @pytest.mark.parametrize("thread", [False, True])
@@ -232,54 +159,19 @@ async def test_a_stop_while_the_message_is_on_its_way_waits_for_its_answer(tmp_p
 
 async def test_a_stop_that_races_the_end_tells_the_truth(tmp_path: Path) -> None:
     async with open_world(tmp_path) as world:
-        for number in range(16):
-            token, prompt = write_prompt(Behaviour("park"))
-            async with world.rooms.turn("kitchen", prompt) as turn:
-                await world.lab.parked(token)
-                world.lab.release(token)
-                await trio.sleep(number * 0.001)
-                turn.stop()
-                await trio.sleep_forever()
-            ending, proof, clean = ended(turn)
-            assert ending in (Ending.STOPPED, Ending.FINISHED)
-            assert (proof, clean) == (Proof.EVENT, True)
-            assert world.lab.open_requests(token) == []
-        await world.answers()
+        await labworld.a_stop_that_races_the_end_tells_the_truth(world)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_no_command_outlives_its_turns_stop(tmp_path: Path, kind: str) -> None:
     async with open_world(tmp_path) as world:
-        token, prompt, ready = world.tool(KINDS[kind], "park")
-        try:
-            async with world.rooms.turn("kitchen", prompt) as turn:
-                await until(lambda: ready.exists() and world.lab.processes(token))
-                turn.stop()
-                await trio.sleep_forever()
-            assert ended(turn) == STOPPED
-            assert world.commands() == []
-        finally:
-            for process in world.lab.processes(token):
-                process.kill()
-        await world.answers()
+        await labworld.no_command_outlives_a_stop(world, KINDS[kind])
 
 
 async def test_a_second_rooms_turn_and_command_go_on(tmp_path: Path) -> None:
-    async with open_world(tmp_path) as world, trio.open_nursery() as nursery:
-        other, theirs, other_ready = world.tool(KINDS["TERM-ignoring"])
-        nursery.start_soon(world.ask, "garden", theirs)
-        await until(other_ready.exists)
-        token, prompt, ready = world.tool(KINDS["setsid"])
-        async with world.rooms.turn("kitchen", prompt) as turn:
-            await until(ready.exists)
-            turn.stop()
-            await trio.sleep_forever()
-        assert ended(turn) == STOPPED
-        assert world.lab.processes(token) == []
-        assert world.lab.processes(other) != []
-        assert world.rooms.statistics().live == 1
+    async with open_world(tmp_path) as world:
+        await labworld.a_neighbour_goes_on(world, KINDS["TERM-ignoring"], KINDS["setsid"])
         await world.answers()
-        world.rooms.stop("garden")
 
 
 @pytest.mark.parametrize(("reply", "state"), [("allow", "completed"), ("deny", "failed")])
@@ -389,19 +281,29 @@ async def test_a_copilot_that_hangs_is_told_of(tmp_path: Path) -> None:
         assert len(world.remembered()) == 1
 
 
+async def test_one_that_dies_while_it_is_told_to_stop(tmp_path: Path) -> None:
+    async with open_world(tmp_path) as world:
+        await world.answers()
+        token, prompt = write_prompt(Behaviour("park"))
+        (pid,) = world.pids()
+        async with world.rooms.turn("kitchen", prompt) as turn:
+            await world.lab.parked(token)
+            os.kill(pid, signal.SIGSTOP)
+            turn.stop()
+            with trio.CancelScope(shield=True):
+                await trio.sleep(0.3)
+                os.kill(pid, signal.SIGKILL)
+        settlement = turn.settlement
+        assert settlement is not None
+        assert (settlement.ending, settlement.proof) == (Ending.STOPPED, Proof.PROCESS)
+        assert settlement.gone
+        await world.answers()
+        assert len(world.remembered()) >= 2
+
+
 async def test_a_cancellation_around_everything_still_stops_for_real(tmp_path: Path) -> None:
-    turn: Turn | None = None
-    with trio.CancelScope() as app:
-        async with open_world(tmp_path) as world:
-            _, prompt, ready = world.tool(KINDS["TERM-ignoring"])
-            turn = world.rooms.turn("kitchen", prompt)
-            async with turn:
-                await until(ready.exists)
-                app.cancel()
-                await trio.sleep_forever()
-    assert turn is not None
-    assert ended(turn) == STOPPED
-    assert world.commands() == world.pids() == []
+    opened = open_world(tmp_path)
+    await labworld.a_cancellation_around_everything_stops_for_real(opened, DEAF)
 
 
 async def test_a_retired_rooms_session_is_unloaded_and_still_on_disk(tmp_path: Path) -> None:
