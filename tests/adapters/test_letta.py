@@ -302,7 +302,7 @@ async def test_what_was_said_is_kept_where_the_server_can_fork_a_conversation(
             actor, work = double.enter(), await double.work(number)
             actor.turn.stop()
             await actor.settled()
-            double.server.instead["fork"] = httpx.Response(404, json={"detail": "Not Found"})
+        double.server.instead["fork"] = httpx.Response(404, json={"detail": "Not Found"})
         double.enter()
         last = await double.work(2)
         paths = [one for one, _ in double.sent("fork")]
