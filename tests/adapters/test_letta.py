@@ -51,8 +51,9 @@ class Double:
 
     async def work(self, number: int = 0) -> Work:
         """The work of that number, once it was sent and its reader waits."""
-        while len(self.server.works) <= number:  # noqa: ASYNC110
-            await trio.sleep(0.001)
+        with trio.fail_after(20):
+            while len(self.server.works) <= number:  # noqa: ASYNC110
+                await trio.sleep(0.001)
         await wait_all_tasks_blocked()
         return self.server.works[number]
 
