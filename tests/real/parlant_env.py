@@ -13,11 +13,13 @@ from __future__ import annotations
 import argparse
 import hashlib
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
 import sys
 import time
+import tomllib
 import venv
 from pathlib import Path
 
@@ -102,11 +104,13 @@ def run(*command: object) -> None:
 
 
 def wanted() -> str:
-    """What makes an environment the right one: pyproject.toml's text, and the Python."""
-    text = (TREE / "pyproject.toml").read_text(encoding="utf-8")
-    start = text.index("[project.optional-dependencies]")
-    extras = text[start : text.index("\n[", start)]
-    return hashlib.sha256(f"{sys.version} {TOOLS} {extras}".encode()).hexdigest()
+    """What makes an environment the right one: what goes into it, and the Python."""
+    with (TREE / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)["project"]
+    extras = project["optional-dependencies"]
+    needs = {name: extras[name] for name in ("aio", *EXTRAS.split(","))}
+    text = json.dumps([sys.version, TOOLS, project["dependencies"], needs])
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def install(folder: Path) -> Path:
