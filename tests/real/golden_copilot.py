@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import attrs
 import trio
 
-from turnstop.adapters.copilot._cli import Launch
 from turnstop.adapters.copilot._open import open_backend
+from turnstop.adapters.copilot._program import Launch
 from turnstop.adapters.copilot._session import Settings
 from turnstop.lab import copilot_session, find_program, open_lab, program_env
 from turnstop.testing.golden import Recordings, WireFrame

@@ -1,48 +1,24 @@
-"""One Copilot CLI that serves all rooms, and the SDK's connection to it."""
+"""One Copilot CLI that serves all rooms: what it says, and what it is asked through the SDK."""
 
 from __future__ import annotations
 
-import os
-import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final, TypeVar, TypeVarTuple, final
 
-import attrs
 import trio
 
-from ..._errors import BackendLost, BackendRefused
+from ..._errors import BackendLost
 from ...transports.aio import Aio
 from ...transports.backlog import Backlog
 from ...transports.framed import Message
-from ...transports.loopback import Loopback, Tap, open_loopback
-from ...transports.offspring import open_clearing
-from ...transports.pace import call_unless, open_farewell, wait_at_most
-from ...transports.process import Grace, open_process
-from ...transports.reading import Reader, Reading, open_reading
+from ...transports.pace import call_unless
+from ...transports.reading import Reader, Reading
 from . import _sdk
 
-FLOOR: Final = "1.0.73"
-"""The oldest Copilot CLI that does what it says: 1.0.67 went on behind the idle of an abort."""
-
-INSTALL: Final = "npm install -g @github/copilot@1.0.102"
-MARK: Final = "TURNSTOP_COPILOT"
-TOOL: Final = "COPILOT_CLI"
-"""What the CLI adds to the environment of its tools, with the value 1."""
-
-TOOL_SESSION: Final = "COPILOT_AGENT_SESSION_ID"
-"""The variable that tells a tool, and us, whose it is."""
-
-_TOKEN: Final = "COPILOT_SDK_AUTH_TOKEN"
-# A SIGTERM, and a stdin that is closed, only make it wait for two seconds before it goes.
-_GRACE: Final = Grace(close=0.0, terminate=0.0, kill=1.0)
-_READY_WITHIN: Final = 60.0
-_ANSWERED_WITHIN: Final = 60.0
-_FAREWELL: Final = 1.0
 # The SDK sees by itself that the CLI is lost, and does not take a call then that was cancelled.
-_GRACE_OF_SDK: Final = 0.2
-_WHAT: Final = "see that it is the Copilot CLI"
+SEEN_WITHIN: Final = 0.2
+_ANSWERED_WITHIN: Final = 60.0
 
 Args = TypeVarTuple("Args")
 Result = TypeVar("Result")
@@ -187,7 +163,7 @@ class Cli:
         async def answer() -> None:
             try:
                 reader.post(
-                    (await call_unless(self.broken, call, within=within, grace=_GRACE_OF_SDK),)
+                    (await call_unless(self.broken, call, within=within, grace=SEEN_WITHIN),)
                 )
             except trio.Cancelled:
                 reader.post(trio.BrokenResourceError())
@@ -213,115 +189,3 @@ class Cli:
         """
         await self._ended.wait()
         return self.loss()
-
-
-@attrs.frozen
-class Launch:
-    """How a CLI is run.
-
-    Attributes:
-        command: the program, and what comes before the options.
-        cwd: where it works.
-        env: laid over this process's environment.
-        token: of GitHub; None: whoever is logged in.
-        tap: told what goes by.
-    """
-
-    command: Sequence[str]
-    cwd: str
-    env: Mapping[str, str | None] = attrs.field(factory=dict, repr=False)
-    token: str | None = attrs.field(default=None, repr=False)
-    tap: Tap | None = None
-
-    def to_command(self) -> list[str]:
-        """The whole command line."""
-        options = ["--headless", "--no-auto-update", "--log-level", "error", "--stdio"]
-        if self.token is not None:
-            options += ["--auth-token-env", _TOKEN, "--no-auto-login"]
-        return [*self.command, *options]
-
-    def to_env(self) -> dict[str, str | None]:
-        """What is laid over this process's environment."""
-        return {**self.env, **({} if self.token is None else {_TOKEN: self.token})}
-
-
-@asynccontextmanager
-async def open_cli(aio: Aio, launch: Launch) -> AsyncGenerator[Cli, None]:
-    """Run a CLI, and connect the SDK to it.
-
-    Raises:
-        BackendRefused: the program is missing, or does not answer, or not as the SDK wants it.
-        BackendLost: it ended before it was ready.
-
-    **Cancellation:** ends the CLI with all that it has started, within about four seconds.
-    """
-    mark = (MARK, uuid.uuid4().hex)
-    cli: Cli | None = None
-    try:
-        async with (
-            open_clearing(mark),
-            open_process(
-                launch.to_command(),
-                name="copilot",
-                cwd=launch.cwd,
-                env={**launch.to_env(), mark[0]: mark[1]},
-                install=INSTALL,
-                grace=_GRACE,
-            ) as process,
-            open_reading() as reading,
-        ):
-
-            def note(direction: str, message: Message) -> None:
-                if cli is not None:
-                    cli.note(direction, message)
-                if launch.tap is not None:
-                    launch.tap(direction, message)
-
-            async with open_loopback(process, note) as loopback:
-                cli = Cli(aio, reading, mark, loopback.broken, loopback.loss)
-                if await _greet(cli, loopback):
-                    async with open_farewell(lambda: _let_go(aio, cli), within=_FAREWELL):
-                        yield cli
-                    return
-    finally:
-        if cli is not None:
-            cli.declare_lost()
-    # It has ended by now, and how is told for good.
-    if loopback.why is not None:
-        # No loss, which would be made good by another start, and another.
-        raise BackendRefused(f"{loopback.why}: {_WHAT}") from loopback.why
-    raise loopback.loss()
-
-
-async def _greet(cli: Cli, loopback: Loopback) -> bool:
-    """Connect the SDK; whether there is still somebody to talk to."""
-    try:
-        cli.client = await call_unless(
-            loopback.broken,
-            lambda: cli.aio.call_unowned(_sdk.connect, loopback.port, loopback.token),
-            within=_READY_WITHIN,
-            grace=_GRACE_OF_SDK,
-        )
-    except trio.BrokenResourceError:
-        pass
-    except trio.TooSlowError:
-        raise BackendRefused(f"copilot does not answer within {_READY_WITHIN:g} s: {_WHAT}") from (
-            None
-        )
-    except Exception as error:
-        # The SDK may have noticed first that nobody is there.
-        if not await wait_at_most(loopback.broken, _GRACE_OF_SDK):
-            raise BackendRefused(
-                f"the Copilot SDK does not take this CLI: {error}; install one that will do with: "
-                f"{INSTALL}, and {_sdk.SDK_INSTALL}"
-            ) from error
-    return not loopback.broken.is_set()
-
-
-async def _let_go(aio: Aio, cli: Cli) -> None:
-    await aio.call_unowned(_sdk.disconnect, cli.client)
-
-
-def absolute(folder: str | os.PathLike[str] | None) -> str:
-    """Where it works; here by default."""
-    return os.path.abspath(os.getcwd() if folder is None else folder)

@@ -13,10 +13,13 @@ from ...transports.aio import Bridged
 from ...transports.offspring import Look, Offspring
 from ...transports.proctable import TableEntry, ticks_now
 from . import _sdk
-from ._cli import TOOL, TOOL_SESSION, Cli
+from ._cli import Cli
 from ._session import CopilotSession
 
 _ALIVE = ("running", "idle", "pending")
+# What the CLI adds to the environment of its tools: the first with the value 1, and whose it is.
+_TOOL = "COPILOT_CLI"
+_TOOL_SESSION = "COPILOT_AGENT_SESSION_ID"
 _TOOL_RUNS = "_execute_tool_and_respond"
 _PATIENCE = 1.0
 
@@ -50,7 +53,7 @@ class Left:
         self._cli = cli
         self._session = session
         self._since = datetime.now(UTC)
-        tool = {TOOL: "1", TOOL_SESSION: session.number}
+        tool = {_TOOL: "1", _TOOL_SESSION: session.number}
         self._offspring = Offspring(cli.mark, tool, ticks_now(), look)
 
     async def find(self) -> list[Found]:

@@ -20,8 +20,9 @@ from ...transports.reading import Reader
 from ...transports.restart import Restarting, open_restarting
 from ...transports.version import check_version
 from . import _sdk
-from ._cli import FLOOR, INSTALL, Cli, Launch, absolute, open_cli
+from ._cli import Cli
 from ._left import Left
+from ._program import FLOOR, INSTALL, Launch, absolute, open_cli
 from ._session import CopilotSession, Settings, let_go, take_up
 from ._turn import CopilotTurn, Listening
 

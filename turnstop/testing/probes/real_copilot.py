@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from ...abc import Backend
 from ...adapters.copilot import CopilotContent
-from ...adapters.copilot._cli import Launch
 from ...adapters.copilot._open import open_backend
+from ...adapters.copilot._program import Launch
 from ...adapters.copilot._session import Settings
 from ...lab import copilot_session, find_program, program_env
 from ...transports.proctable import find_marked
