@@ -64,7 +64,7 @@ class Client:
 
 @asynccontextmanager
 async def loopback(tap: Any = None) -> AsyncGenerator[tuple[Loopback, ChildProcess], None]:
-    with trio.fail_after(30.0):
+    with trio.fail_after(15.0):
         async with open_process([sys.executable, "-c", ECHO], name="echo", grace=GRACE) as process:
             async with open_loopback(process, *([tap] if tap else [])) as found:
                 yield found, process
