@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import attrs
 import pytest
@@ -324,8 +322,7 @@ trio.run(main)
 
 def test_ctrl_c_stops_the_turns_first_and_then_ends_the_program() -> None:
     command = [sys.executable, "-W", "ignore", "-c", CTRL_C]
-    env = {**os.environ, "PYTHONPATH": str(Path(turnstop.__file__).parents[1])}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=env)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert "turn: stopped []" in done.stdout
     assert done.stderr.rstrip().endswith("KeyboardInterrupt")
     assert done.returncode != 0
