@@ -321,14 +321,19 @@ async def test_an_interrupt_that_is_refused_for_another_reason_says_so() -> None
             await turn.cancel(lambda: None)
 
 
+async def give_up_a_start(backend: Any, server: AppServer) -> None:
+    """It is cancelled after a second; its answer comes after five, and its turn begins later."""
+    server.start_takes = 5.0
+    server.begins = False
+    with trio.move_on_after(1.0):
+        await backend.start(request())
+
+
 async def test_a_start_that_is_cancelled_undoes_the_turn_when_its_answer_comes(
     autojump_clock: MockClock,
 ) -> None:
     async with codex() as (backend, server):
-        server.start_takes = 5.0
-        server.begins = False
-        with trio.move_on_after(1.0):
-            await backend.start(request())
+        await give_up_a_start(backend, server)
         await trio.sleep(4.5)
         await server.begin("T1", "U1")
         await trio.sleep(1.0)
@@ -340,10 +345,7 @@ async def test_a_late_turn_that_is_over_is_not_interrupted_for_long(
     autojump_clock: MockClock,
 ) -> None:
     async with codex() as (backend, server):
-        server.start_takes = 5.0
-        server.begins = False
-        with trio.move_on_after(1.0):
-            await backend.start(request())
+        await give_up_a_start(backend, server)
         await trio.sleep(4.5)
         await server.complete("U1", "failed")
         await trio.sleep(60.0)
@@ -355,10 +357,7 @@ async def test_a_late_turn_that_begins_late_is_still_interrupted(
     autojump_clock: MockClock,
 ) -> None:
     async with codex() as (backend, server):
-        server.start_takes = 5.0
-        server.begins = False
-        with trio.move_on_after(1.0):
-            await backend.start(request())
+        await give_up_a_start(backend, server)
         await trio.sleep(8.0)
         await server.begin("T1", "U1")
         await trio.sleep(1.0)
