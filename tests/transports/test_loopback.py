@@ -27,6 +27,10 @@ while True:
     do = json.loads(body).get("do")
     if do == "babble":
         os.write(1, b"Segmentation fault\\n")
+    elif do == "close":
+        import time
+        os.close(1)
+        time.sleep(300)
     elif do == "exit":
         sys.stderr.write("no more memory")
         sys.exit(3)
@@ -152,6 +156,18 @@ async def test_the_programs_end_is_told_with_its_last_words() -> None:
         assert "exited with status 3; its stderr ends: no more memory" in str(loss)
         assert await client.hear() is None
         await client.stream.aclose()
+
+
+async def test_a_program_that_only_closes_its_stdout_is_lost() -> None:
+    async with loopback() as (found, process):
+        client = await connected(found)
+        await client.hear()
+        await client.say({"do": "close"})
+        await found.broken.wait()
+        assert process.returncode is None
+        await client.stream.aclose()
+    assert found.loss().gone
+    assert "it had closed its stdout and went on" in str(found.loss())
 
 
 async def test_an_exit_is_seen_behind_a_child_that_holds_the_pipes() -> None:

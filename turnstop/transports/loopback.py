@@ -48,8 +48,8 @@ class Loopback:
         why: what it has done wrong, or None.
     """
 
-    def __init__(self, process: ChildProcess, tap: Tap) -> None:
-        self.port = 0
+    def __init__(self, process: ChildProcess, port: int, tap: Tap) -> None:
+        self.port = port
         self.token = secrets.token_urlsafe(24)
         self.broken = trio.Event()
         self.why: BackendMisbehaved | None = None
@@ -149,10 +149,9 @@ async def open_loopback(
 
     **Cancellation:** closes the client's connection, and leaves the program as it is.
     """
-    loopback = Loopback(process, tap)
     async with open_service() as service:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        loopback.port = listener.socket.getsockname()[1]
+        loopback = Loopback(process, listener.socket.getsockname()[1], tap)
         service.start_soon(loopback._watch)
         service.start_soon(loopback._serve, listener)
         yield loopback
