@@ -16,7 +16,7 @@ from ..._service import open_service
 from ..._unwrap import open_private_nursery, reraise
 from ...abc import current_turn
 from ..distribution import check_distribution
-from ._call import Call
+from ._call import Call, closed
 from ._filing import NOBODY, Task
 from ._host import Doorway, Host
 from ._iterating import Iteration
@@ -64,6 +64,9 @@ class Aio:
         cancellation again at the next checkpoint. A task that has not ended by then is abandoned:
         it is logged and counted, stays in `owned` of its turn, and ends with the loop at the
         latest.
+
+        A function of Trio's flavour, or of its own, is none for this loop: what comes of it is an
+        error that speaks of something else.
         """
         return await self._call(current_turn.get(NOBODY), copy_context(), fn, args)
 
@@ -145,7 +148,7 @@ class Aio:
         return tuple(self._describe(task, turn_id) for task in self._left_by(turn_id))
 
     def _describe(self, task: Task, turn_id: str) -> Bridged:
-        names = {call.task: call.name for call in self._abandoned}
+        names = {call.task: call.name for call in (*self._calls, *self._abandoned)}
         return describe(task, turn_id, names.get(task))
 
     def _left_by(self, turn_id: str) -> list[Task]:
@@ -214,10 +217,7 @@ class Aio:
 
     def _check_open(self) -> None:
         if self._closed or not self._host.running:
-            raise RuntimeError(
-                "the asyncio loop is closed: keep `async with open_aio()`, or the backend that "
-                "opened it, around everything that calls it"
-            )
+            raise closed()
 
     async def _close(self, within: float) -> None:
         # Everything that was opened inside has left: what is still here is nobody's any more.
@@ -232,6 +232,13 @@ class Aio:
                 self._describe(task, turn_id),
                 f"turn {turn_id!r}" if turn_id else "no turn",
             )
+        # Who is outside may still wait, for what nobody will run any more.
+        for call in self._calls:
+            call.lose()
+
+
+def _note_late_exit(error: BaseException) -> None:
+    logger.warning("asyncio code that was left behind has raised %r, which ends nothing", error)
 
 
 def _host_of(thread: bool) -> Callable[[Doorway], Any]:
@@ -276,11 +283,11 @@ async def open_aio(
 
         doorway = Doorway(lambda error: nursery.start_soon(die, error))
         host = make_host(doorway)
+        aio = Aio(host, doorway, nursery, grace)
         async with open_service() as service:
             service.start_soon(host.serve, name="turnstop asyncio loop")
-            await host.ready.wait()
-            aio = Aio(host, doorway, nursery, grace)
             try:
+                await host.ready.wait()
                 yield aio
             finally:
                 await aio._close(close_within)
@@ -289,4 +296,6 @@ async def open_aio(
                     await host.over.wait()
                 if closing.cancelled_caught:
                     logger.warning("the asyncio loop is blocked: left behind, with its thread")
+                # Of one that was left behind, nobody is there to be told.
+                doorway.fatal = _note_late_exit
         nursery.cancel_scope.cancel()

@@ -15,11 +15,19 @@ from ..._errors import BackendMisbehaved
 from ._host import Host
 from ._records import name_of
 
-__all__ = ["Call"]
+__all__ = ["Call", "closed"]
 
 logger = logging.getLogger("turnstop.aio")
 
 Result = TypeVar("Result")
+
+
+def closed() -> RuntimeError:
+    """A new error that says what to do."""
+    return RuntimeError(
+        "the asyncio loop is closed: keep `async with open_aio()`, or the backend that opened it, "
+        "around everything that calls it"
+    )
 
 
 @final
@@ -88,7 +96,7 @@ class Call(Generic[Result]):
             if not self.over:
                 self._abandon(grace)
                 raise
-            if self._task is None or self._task.cancelled():
+            if self._task is None or not self._task.done() or self._task.cancelled():
                 raise
         return self._take()
 
@@ -97,6 +105,10 @@ class Call(Generic[Result]):
         self._when_over = fn
         if self.over:
             fn()
+
+    def lose(self) -> None:
+        """The loop is closed: nobody will end it."""
+        self._over.set()
 
     def last_words(self) -> BaseException | None:
         """Of an abandoned call that has ended: what must end the program, if anything."""
@@ -115,7 +127,8 @@ class Call(Generic[Result]):
     def _take(self) -> Result:
         if self._fatal is not None:
             raise self._fatal
-        assert self._task is not None
+        if self._task is None or not self._task.done():
+            raise closed()
         if self._task.cancelled():
             raise BackendMisbehaved(
                 f"{self.name} was cancelled inside the asyncio library, and nobody here asked for "

@@ -39,7 +39,7 @@ class Iteration(Generic[Item]):
 
     async def pump(self) -> None:
         """Read everything, some way ahead of who asks. In asyncio's flavour."""
-        source = self._read(*self._args)
+        source = aiter(self._read(*self._args))
         try:
             async for item in source:
                 self._said += 1

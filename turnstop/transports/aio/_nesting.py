@@ -11,7 +11,8 @@ def encloses(nursery: trio.Nursery, task: trio.lowlevel.Task) -> bool:
     """Whether everything that this task opens from here on is over before the nursery is."""
     if nursery in task.child_nurseries:
         return True
-    while (above := task.parent_nursery) is not None:
+    # Where `Nursery.start` will put it, if that is where it is being started.
+    while (above := task.eventual_parent_nursery or task.parent_nursery) is not None:
         if above is nursery:
             return True
         task = above.parent_task
