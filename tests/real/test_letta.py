@@ -61,15 +61,18 @@ class World:
     def rooms(self, budget: StopBudget = BUDGET) -> Any:
         return turnstop.open_rooms(self.backend, budget=budget)
 
-    async def answers(self, rooms: turnstop.Rooms[Any], room: str = "kitchen") -> Turn:
-        """The room's next turn answers, and every history the model was given is valid."""
+    async def answers(self, rooms: turnstop.Rooms[Any], room: str = "kitchen") -> str:
+        """The room's next turn answers, and every history the model was given is valid.
+
+        What it answers is returned.
+        """
         token, prompt = write_prompt(Behaviour("answer"))
         async with rooms.turn(room, prompt) as turn:
             said = "".join([one.delta async for one in turn if isinstance(one, Text)])
         assert said == f"answer to {token}"
         assert ended(turn) == (Ending.FINISHED, Proof.EVENT, True)
         assert self.lab.faults == []
-        return turn
+        return said
 
     async def is_honest(self, turn: Turn, token: str) -> None:
         """What is called gone is gone."""
@@ -144,6 +147,7 @@ async def test_stops_of_every_moment_each_with_a_next_turn(conversations: bool) 
 @pytest.mark.parametrize("word", ["park", "headers", "hold"])
 async def test_a_silent_models_call_is_never_called_gone(conversations: bool, word: Word) -> None:
     async with open_world(conversations) as world, world.rooms(IMPATIENT) as rooms:
+        before = await world.answers(rooms)
         token, prompt = write_prompt(Behaviour(word))
         async with rooms.turn("kitchen", prompt) as turn:
             await world.lab.parked(token)
@@ -153,8 +157,9 @@ async def test_a_silent_models_call_is_never_called_gone(conversations: bool, wo
         assert turn.settlement is not None
         assert turn.settlement.acked_at is not None
         assert world.lab.open_requests(token) != []
-        # The room goes on all the same, beside it.
+        # The room goes on all the same, beside it, and knows what was said before.
         await world.answers(rooms)
+        assert before.encode() in world.lab.exchanges[-1].body
         assert world.lab.open_requests(token) != []
         world.lab.release(token)
         await world.lab.gone(token)
