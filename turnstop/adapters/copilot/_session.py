@@ -104,7 +104,9 @@ class Settings:
         def decide(request: object, invocation: object) -> object:
             if self.approve_all:
                 return _approved()
-            shown = str(getattr(request, "tool_call_id", None)) in session.shown
+            tool_call = str(getattr(request, "tool_call_id", None))
+            shown = tool_call in session.shown
+            session.shown.discard(tool_call)  # The SDK hears of each once.
             return _left_to_the_turn() if session.listened or shown else _refused()
 
         return {ASK: decide, "streaming": True, **self.options}
