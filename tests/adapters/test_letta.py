@@ -212,7 +212,7 @@ async def test_a_run_that_its_stream_names_later_is_not_the_turns(
     async with open_double() as double:
         actor, work = double.enter(), await double.work()
         other = {"message_type": "assistant_message", "content": "hm", "run_id": "run-99"}
-        double.server.run_of(work).stream.say(event(other))
+        double.server.run_of(work).stream.say_raw(event(other))
         await wait_all_tasks_blocked()
         actor.turn.stop()
         assert (await actor.settled()).ending is Ending.STOPPED
@@ -578,7 +578,7 @@ async def test_a_failed_run_says_what_went_wrong(autojump_clock: MockClock) -> N
     async with open_double() as double:
         actor, work = double.enter(), await double.work()
         # The server may say two reasons, the second one nearer to the cause.
-        double.server.run_of(work).stream.say(event(stop_reason("error")))
+        double.server.run_of(work).stream.say_raw(event(stop_reason("error")))
         double.server.end(work, "llm_api_error", "no flour left")
         settlement = await actor.settled()
     assert settlement.ending is Ending.FAILED
@@ -590,7 +590,7 @@ async def test_an_error_without_a_reason_is_a_failure(autojump_clock: MockClock)
     async with open_double() as double:
         actor, work = double.enter(), await double.work()
         stream = double.server.run_of(work).stream
-        stream.say(event({"error": "boom", "code": "INTERNAL_SERVER_ERROR"}, "error"))
+        stream.say_raw(event({"error": "boom", "code": "INTERNAL_SERVER_ERROR"}, "error"))
         stream.end()
         assert (await actor.settled()).ending is Ending.FAILED
     assert str(actor.error) == "boom"
@@ -603,7 +603,7 @@ async def test_the_event_of_a_cancelled_run_is_understood(autojump_clock: MockCl
         actor.turn.stop()
         await trio.sleep(0.1)
         stream = double.server.run_of(work).stream
-        stream.say(event({"message": "Run was cancelled"}, "cancelled"))
+        stream.say_raw(event({"message": "Run was cancelled"}, "cancelled"))
         stream.end()
         double.server.drop(work)
         assert (await actor.settled()).ending is Ending.STOPPED
@@ -625,7 +625,7 @@ async def test_a_stream_that_makes_no_sense_is_told_to_stop(
     async with open_double() as double:
         actor, work = double.enter(), await double.work()
         stream = double.server.run_of(work).stream
-        stream.say(said)
+        stream.say_raw(said)
         stream.end()
         settlement = await actor.settled()
         assert type(actor.error) is kind
@@ -655,7 +655,7 @@ async def test_a_stream_that_makes_no_sense_is_told_to_stop(
 async def test_odd_frames_break_nothing(frame: Any, autojump_clock: MockClock) -> None:
     async with open_double() as double:
         actor, work = double.enter(), await double.work()
-        double.server.run_of(work).stream.say(event(frame))
+        double.server.run_of(work).stream.say_raw(event(frame))
         double.server.end(work)
         assert (await actor.settled()).ending is Ending.FINISHED
 

@@ -6,10 +6,12 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import ClassVar
 
 import attrs
 import pytest
 import trio
+from worlds import MessagedWorld
 
 from turnstop import BackendError
 from turnstop.testing import Work, run_in_virtual_time
@@ -29,26 +31,18 @@ except ImportError as absent:
 FOLDER = Path(__file__).parents[1] / "golden" / "letta"
 GOLDEN = Recordings(FOLDER, "letta", RULES, letta_names)
 Disturb = Callable[[RecordingLetta], object]
-PROMPTS = {"answer": "answer", "park": "drip 20", "ask": "park 0", "fail": "refuse"}
 
 
 @attrs.define
-class RecordedWorld:
+class World(MessagedWorld):
     server: RecordingLetta
-    nursery: trio.Nursery
-    count: int = 0
+    prompts: ClassVar = {"answer": "answer", "park": "drip 20", "ask": "park 0", "fail": "refuse"}
 
-    def message(self, word: str) -> str:
-        self.count += 1
-        name = f"message-{self.count}"
-        self.nursery.start_soon(self.play, name, word)
-        return f"[turn:{name}] {PROMPTS[word]}"
+    @property
+    def works(self) -> list[Work]:
+        return self.server.works
 
-    async def play(self, name: str, word: str) -> None:
-        while not (found := [one for one in self.server.works if name in one.text]):  # noqa: ASYNC110
-            await trio.sleep(0.001)
-        (work,) = found
-        await trio.sleep(0.001)
+    async def play(self, work: Work, name: str, word: str) -> None:
         if word == "park":
             while work.runs:
                 self.server.say(work, "drop ")
@@ -80,7 +74,7 @@ async def played(name: str, disturb: Disturb) -> list[WireFrame]:
         async with open_letta(URL, agent_id="agent-1", transport=tap, **scene.settings) as backend:
             # Only a dishonest server fails where its scene does not say so.
             with suppress(BackendError):
-                await scene.play(backend, RecordedWorld(server, nursery))
+                await scene.play(backend, World(nursery, server))
         nursery.cancel_scope.cancel()
     return tap.frames
 

@@ -2,65 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import AsyncIterator
-from contextlib import suppress
-
 import attrs
 import httpx
-import trio
 
 from ..._probe import Work
+from .._far_http import FedStream
 from ._frames import DONE, Answer, error, event, message, stop_reason, usage
 
 
-class Stream(httpx.AsyncByteStream):
-    """A stream that somebody sends into, ends, or breaks.
+class Stream(FedStream, httpx.AsyncByteStream):
+    """A stream that somebody sends into, ends, or breaks."""
 
-    Attributes:
-        closed: whether the client has let go of it.
-    """
-
-    def __init__(self) -> None:
-        self._send, self._receive = trio.open_memory_channel[str | Exception](math.inf)
-        self.closed = False
-
-    def say(self, text: str) -> None:
-        """Send a text as it is."""
-        self._put(text)
-
-    def end(self) -> None:
-        """End it, properly."""
-        self._send.close()
-
-    def break_off(self) -> None:
-        """Break the connection."""
-        self._put(httpx.ReadError("the cable was pulled"))
-
-    def _put(self, item: str | Exception) -> None:
-        # A client that has gone hears nothing, and the run goes on; one that is over says nothing.
-        if not self.closed:
-            with suppress(trio.ClosedResourceError):
-                self._send.send_nowait(item)
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        try:
-            item = await self._receive.receive()
-        except trio.EndOfChannel:
-            raise StopAsyncIteration from None
-        if isinstance(item, Exception):
-            raise item
-        return item.encode()
-
-    async def aclose(self) -> None:
-        """Note that the client has let go.
-
-        **Cancellation:** it never waits.
-        """
-        self.closed = True
+    broken = httpx.ReadError
 
 
 @attrs.define(eq=False)
@@ -116,20 +69,20 @@ class Run:
     def say(self, kind: str, **said: object) -> None:
         """Say a message of the model."""
         ids = {"run_id": self.id, "step_id": self.step_id}
-        self.stream.say(event(message(kind, f"message-{self.number}", **ids, **said)))
+        self.stream.say_raw(event(message(kind, f"message-{self.number}", **ids, **said)))
 
     def end(self, reason: str, detail: str = "") -> None:
         """Say why it is over, and end the stream as the server does for this reason."""
         self.reason, self.traced = reason, reason != "cancelled"
-        self.stream.say(event(stop_reason(reason)))
+        self.stream.say_raw(event(stop_reason(reason)))
         if reason == "cancelled":
             self.stream.end()
             return
         if detail:
-            self.stream.say(event(error(self.id, "llm_error", detail), "error"))
+            self.stream.say_raw(event(error(self.id, "llm_error", detail), "error"))
         else:
-            self.stream.say(event(usage()))
-        self.stream.say(DONE)
+            self.stream.say_raw(event(usage()))
+        self.stream.say_raw(DONE)
         self.stream.end()
 
 

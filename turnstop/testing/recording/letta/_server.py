@@ -15,6 +15,7 @@ import httpx
 import trio
 
 from ..._probe import Work
+from .._far_http import HeldStarts
 from ._frames import Answer, event, ping
 from ._run import Run, steps_of, trace_of
 
@@ -30,7 +31,7 @@ class _Pending:
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
 
 
-class RecordingLetta(httpx.AsyncBaseTransport):
+class RecordingLetta(HeldStarts, httpx.AsyncBaseTransport):
     """A server with levers. Give it to `open_letta` as its transport, and have it `die` in the end.
 
     Args:
@@ -64,7 +65,6 @@ class RecordingLetta(httpx.AsyncBaseTransport):
         self._newest: dict[str, Run] = {}
         self._conversations: dict[str, str] = {}
         self._pending: list[_Pending] = []
-        self._released: trio.Event | None = None
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Take a request.
@@ -169,13 +169,12 @@ class RecordingLetta(httpx.AsyncBaseTransport):
 
     def _refuse_in_a_stream(self, run: Run) -> httpx.Response:
         run.work.name = run.id
-        run.stream.say(event(ping(run.number, run.id)))
+        run.stream.say_raw(event(ping(run.number, run.id)))
         run.end("error", "CONFLICT: Cannot send a new message: The agent is waiting for approval")
         return self._stream(run)
 
     async def _start(self, run: Run) -> httpx.Response:
-        if self._released is not None:
-            await self._released.wait()
+        await self._let_start()
         if not self.refuses:
             return self._stream(run)
         run.work.began_at = None
@@ -192,7 +191,7 @@ class RecordingLetta(httpx.AsyncBaseTransport):
         run = Run(next(self._numbers), agent, conversation, work)
         work.name = work.name or run.id
         self._runs[run.id] = self._newest[run.where] = run
-        run.stream.say(event(ping(run.number, run.id)))
+        run.stream.say_raw(event(ping(run.number, run.id)))
         return run
 
     def _stream(self, run: Run) -> httpx.Response:
@@ -245,16 +244,6 @@ class RecordingLetta(httpx.AsyncBaseTransport):
         if work.runs:
             work.ended_at = trio.current_time()
 
-    def hold_starts(self) -> None:
-        """Work, and answer no message, from now on."""
-        self._released = trio.Event()
-
-    def release_starts(self) -> None:
-        """Answer those that were held, and the next ones at once."""
-        if self._released is not None:
-            self._released.set()
-            self._released = None
-
     def refuse_starts(self) -> None:
         """Refuse messages from now on, and those that are held."""
         self.refuses = True
@@ -297,7 +286,7 @@ class RecordingLetta(httpx.AsyncBaseTransport):
     def babble(self) -> None:
         """Send garbage into every stream."""
         for run in self._runs.values():
-            run.stream.say("data: lorem ipsum\n\n")
+            run.stream.say_raw("data: lorem ipsum\n\n")
 
     def cut(self) -> None:
         """Break every connection, and work on."""
