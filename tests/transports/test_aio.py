@@ -271,7 +271,7 @@ async def test_a_call_is_a_checkpoint(open_bridge: Opener, clock: MockClock) -> 
 
 
 async def test_post_runs_a_function_in_trios_thread_in_order(
-    open_bridge: Opener, clock: MockClock
+    open_bridge: Opener, clock: MockClock, host: str
 ) -> None:
     told: list[tuple[int, object]] = []
 
@@ -283,6 +283,7 @@ async def test_post_runs_a_function_in_trios_thread_in_order(
         async def work() -> None:
             for number in range(3):
                 aio.post(tell, number)
+                assert host == "thread" or len(told) == number + 1
 
         await aio.call(work)
         token = trio.lowlevel.current_trio_token()

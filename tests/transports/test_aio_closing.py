@@ -209,6 +209,36 @@ async def test_a_loop_that_is_blocked_holds_nothing_up(
     assert noted == []
 
 
+@pytest.mark.parametrize("host", ["thread"], indirect=True)
+async def test_a_call_that_a_blocked_loop_has_not_come_to_is_forgotten_when_it_does(
+    open_bridge: Opener, clock: MockClock
+) -> None:
+    begun, let_go = trio.Event(), threading.Event()
+    noted: list[bool] = []
+
+    def block() -> None:
+        aio.post(begun.set)
+        let_go.wait()
+
+    async def call_block() -> None:
+        # Behind what tells of the end of this.
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, block)
+
+    async def note() -> None:
+        noted.append(True)
+
+    async with open_bridge(grace=0.5) as aio:
+        await aio.call(call_block)
+        await begun.wait()
+        with trio.move_on_after(1):
+            await aio.call(note)
+        assert aio.statistics().abandoned == 1
+        let_go.set()
+        await aio.call(asyncio.sleep, 0)
+        assert (aio.statistics().abandoned, aio.statistics().errors, noted) == (0, 0, [])
+
+
 async def test_two_loops_know_nothing_of_one_another(open_bridge: Opener, clock: MockClock) -> None:
     async def which() -> asyncio.AbstractEventLoop:
         await asyncio.sleep(0)

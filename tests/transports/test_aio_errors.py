@@ -111,6 +111,7 @@ async def test_what_ends_programs_leaves_open_aio_from_wherever_it_is_raised(
     clock: MockClock,
     work: Callable[[BaseException], Awaitable[None]],
     error: type[BaseException],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     thrown = error("that is all")
     with pytest.raises(error, match="that is all") as caught:
@@ -119,6 +120,9 @@ async def test_what_ends_programs_leaves_open_aio_from_wherever_it_is_raised(
             await trio.sleep(100)
     assert caught.value is thrown
     assert trio.current_time() < 2
+    # Nor is it told of besides, when what raised it is thrown away.
+    gc.collect()
+    assert caplog.records == []
 
 
 async def test_what_ends_programs_leaves_open_aio_from_a_call_that_was_abandoned(

@@ -199,6 +199,17 @@ async def test_it_is_read_only_some_way_ahead(open_bridge: Opener, clock: MockCl
     assert found == [*range(5_000)]
 
 
+async def test_one_that_was_read_ahead_is_closed_where_it_stands(
+    open_bridge: Opener, clock: MockClock
+) -> None:
+    source = Source()
+    async with open_bridge() as aio:
+        async with aio.iterate(source.flood, 5_000):
+            await trio.sleep(1)
+            assert source.said == _AHEAD
+        assert source.closed
+
+
 async def test_what_a_generator_starts_belongs_to_the_turn(
     open_bridge: Opener, clock: MockClock
 ) -> None:

@@ -11,6 +11,7 @@ from trio.testing import MockClock
 import turnstop
 from turnstop.abc import RemoteTurn, Request
 from turnstop.transports.aio import Aio
+from turnstop.transports.aio._nesting import encloses
 
 MESSAGE = r"loop would close before these rooms: .* Move it out, around that nursery, or open both"
 
@@ -121,3 +122,17 @@ async def test_another_loop_is_not_taken_for_this_one(
             assert await open_and_close(two) == "opened"
         with pytest.raises(RuntimeError, match=MESSAGE):
             await open_and_close(two)
+
+
+async def test_a_nursery_goes_around_its_own_tasks() -> None:
+    found: list[bool] = []
+
+    async def look(nursery: trio.Nursery) -> None:
+        found.append(encloses(nursery, trio.lowlevel.current_task()))
+
+    async with trio.open_nursery() as first, trio.open_nursery() as second:
+        second.start_soon(look, second)
+        second.start_soon(look, first)
+    async with trio.open_nursery() as first, trio.open_nursery() as second:
+        first.start_soon(look, second)
+    assert found == [True, True, False]

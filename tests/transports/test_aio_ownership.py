@@ -350,26 +350,39 @@ async def test_ending_nothing_is_a_checkpoint(open_bridge: Opener, clock: MockCl
         await aio.end_owned()
 
 
-async def test_turns_with_many_tasks_each_are_forgotten(
+async def test_what_has_ended_is_forgotten_and_nothing_else(
     open_bridge: Opener, clock: MockClock
 ) -> None:
-    async def many() -> None:
-        for _ in range(60):
+    async def many(name: str) -> None:
+        await leave(name)
+        for _ in range(100):
             await asyncio.get_running_loop().create_task(asyncio.sleep(0))
-        _KEPT.add(asyncio.get_running_loop().create_task(wait_for_ever(), name="left"))
+
+    async def nothing_left() -> None:
+        await asyncio.get_running_loop().create_task(asyncio.sleep(0))
 
     async with open_bridge() as aio:
         filing = aio._host.filing
-        for number in range(60):
-            async with within(turn(f"turn {number}")):
-                await aio.call(many)
-                assert names(aio) == ["left"]
+        busy, crowd = turn("busy"), [turn("one of many") for _ in range(50)]
+        async with within(busy):
+            await aio.call(many, "of the busy one")
+        for context in crowd:
+            async with within(context):
+                await aio.call(leave, "of one")
+        for _ in range(200):
+            async with within(turn("a short one")):
+                await aio.call(nothing_left)
+        # However much ended meanwhile.
+        assert aio.statistics().turns == 51
+        assert len(filing._shelves) < 51 + 150
+        assert max(len(shelf._refs) for shelf in filing._shelves.values()) < 50
+        for context, name in [(busy, "of the busy one"), *((one, "of one") for one in crowd)]:
+            async with within(context):
+                assert names(aio) == [name]
                 await aio.end_owned()
         _KEPT.clear()
         gc.collect()
         assert (aio.statistics().tasks, aio.statistics().turns) == (0, 0)
-        assert len(filing._shelves) <= 40
-        assert all(len(shelf._refs) <= 80 for shelf in filing._shelves.values())
 
 
 async def test_tasks_of_no_turn_are_found_by_what_they_run(
