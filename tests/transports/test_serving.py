@@ -11,7 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 from turnstop.abc import Silenced
 from turnstop.events import Ask
 from turnstop.transports.jsonrpc import Incoming
-from turnstop.transports.serving import ask_person, open_serving
+from turnstop.transports.serving import ask_person, decliner, open_serving
 
 
 class Desk:
@@ -169,3 +169,14 @@ async def test_a_stopped_turns_answer_may_wait_for_its_cancel() -> None:
         told.set()
         await wait_all_tasks_blocked()
         assert len(answers) == 1
+
+
+def test_where_nobody_listens_a_question_is_declined_and_what_is_none_refused() -> None:
+    decline = decliner(lambda one: ASKED if one.method == "ask" else None, nobody)
+    answers: list[Any] = []
+    decline(question(answers))
+    decline(Incoming("guess", {}, {"id": 2, "method": "guess"}, answers.append, number=2))
+    decline(Incoming("ask", {}, {"method": "ask"}, answers.append))
+    assert answers[0]["result"] == {"to": 1, "said": None}
+    assert answers[1]["error"]["message"] == "turnstop does not serve guess"
+    assert len(answers) == 2

@@ -14,7 +14,7 @@ from ..abc import Emit
 from ..events import Ask
 from .dialect import Incoming
 
-__all__ = ["Numbered", "Serving", "ask_person", "open_serving"]
+__all__ = ["Numbered", "Serving", "ask_person", "decliner", "open_serving"]
 
 
 class Numbered(Protocol):
@@ -101,3 +101,25 @@ def ask_person(
             request.reply(cancelled(request))
 
     return serve
+
+
+def decliner(
+    to_ask: Callable[[Incoming], Ask | None], cancelled: Callable[[Incoming], object]
+) -> Callable[[Incoming], None]:
+    """Make what answers a peer that nobody listens to; a notification needs nothing.
+
+    Args:
+        to_ask: what a person would be asked; None where the peer asks the client itself, which
+            is refused.
+        cancelled: what the peer is answered when nobody will reply.
+    """
+
+    def decline(incoming: Incoming) -> None:
+        if not incoming.wants_reply:
+            return
+        if to_ask(incoming) is None:
+            incoming.refuse(f"turnstop does not serve {incoming.method}")
+        else:
+            incoming.reply(cancelled(incoming))
+
+    return decline

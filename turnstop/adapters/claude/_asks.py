@@ -8,6 +8,7 @@ from typing import Any
 
 from ...events import Ask
 from ...transports.jsonrpc import Incoming
+from ...transports.serving import decliner
 
 _QUESTION = "AskUserQuestion"
 _YES_NO = ("allow", "deny")
@@ -47,12 +48,8 @@ def cancelled(request: Incoming) -> Mapping[str, Any]:
     return {"behavior": "deny", "message": _NOBODY, "interrupt": True}
 
 
-def decline(incoming: Incoming) -> None:
-    """Answer what no turn takes; a notification needs nothing."""
-    if to_ask(incoming) is None:
-        incoming.refuse(f"turnstop does not serve {incoming.method}")
-    else:
-        incoming.reply(cancelled(incoming))
+decline = decliner(to_ask, cancelled)
+"""Answers what no turn takes."""
 
 
 def _input(params: Mapping[str, Any]) -> Mapping[str, Any]:
