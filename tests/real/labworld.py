@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from turnstop import Ending, Proof, Rooms, StopBudget, Turn
-from turnstop.events import Ask, Event, Text
+from turnstop.events import Ask, Event, Text, ToolCall
 from turnstop.lab import Behaviour, Lab, write_prompt
 from turnstop.lab.behaviours import Word
 
@@ -201,3 +201,40 @@ async def a_cancellation_around_everything_stops_for_real(
     assert turn is not None
     assert ended(turn) == STOPPED
     assert world.commands() == world.pids() == []
+
+
+async def a_permission_is_asked_for(world: World, reply: str, state: str) -> ToolCall:
+    """A command runs where it is allowed; what was told of it last."""
+    made = world.home / "made"
+    _, prompt, _ = world.tool(f"touch {shlex.quote(str(made))}")
+    calls = []
+    async with world.rooms.turn("kitchen", prompt) as turn:
+        async for event in turn:
+            if isinstance(event, Ask):
+                assert event.choices == ("allow", "deny")
+                assert "touch" in event.text
+                turn.answer(event, reply)
+            elif isinstance(event, ToolCall):
+                calls.append(event)
+    assert turn.ending is Ending.FINISHED
+    assert calls[-1].state == state
+    assert made.exists() == (reply == "allow")
+    await world.answers()
+    return calls[-1]
+
+
+async def a_stop_takes_an_open_permission_back(world: World, choice: str = "allow") -> None:
+    """The command does not run, and the model is asked no more."""
+    made = world.home / "made"
+    token, prompt, _ = world.tool(f"touch {shlex.quote(str(made))}")
+    async with world.rooms.turn("kitchen", prompt) as turn:
+        async for event in turn:
+            if isinstance(event, Ask):
+                assert choice in event.choices
+                turn.stop()
+    assert ended(turn) == STOPPED
+    await trio.sleep(0.3)
+    assert not made.exists()
+    assert len(world.lab.requests(token)) == 1
+    assert world.lab.alive(token) == []
+    await world.answers()

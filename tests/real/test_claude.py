@@ -20,7 +20,7 @@ from turnstop import BackendError, BackendLost, BackendRefused, Ending, Proof, S
 from turnstop.abc import End, Request
 from turnstop.adapters.claude import open_claude
 from turnstop.adapters.claude._interrupt import interrupt
-from turnstop.events import Ask, Text, ToolCall
+from turnstop.events import Text
 from turnstop.lab import Behaviour, MissingProgram, find_program, open_lab, program_env
 from turnstop.lab import write_prompt as prompt_for
 
@@ -36,6 +36,8 @@ from .labworld import (
     World,
     a_cancellation_around_everything_stops_for_real,
     a_neighbour_goes_on,
+    a_permission_is_asked_for,
+    a_stop_takes_an_open_permission_back,
     a_stop_that_races_the_end_tells_the_truth,
     ended,
     no_command_outlives_a_stop,
@@ -392,37 +394,13 @@ async def test_a_sub_agent_ends_with_the_turn_that_set_it_to_work(
 )
 async def test_a_permission_is_asked_for(tmp_path: Path, reply: str, state: str) -> None:
     async with open_world(tmp_path, permission_mode="default") as world:
-        made = tmp_path / "made"
-        _, prompt, _ = world.tool(f"touch {shlex.quote(str(made))}")
-        calls = []
-        async with world.rooms.turn("kitchen", prompt) as turn:
-            async for event in turn:
-                if isinstance(event, Ask):
-                    assert event.choices == ("allow", "deny")
-                    assert "touch" in event.text
-                    turn.answer(event, reply)
-                elif isinstance(event, ToolCall):
-                    calls.append(event)
-        assert turn.ending is Ending.FINISHED
-        assert calls[-1].state == state
-        assert made.exists() == (reply == "allow")
-        if reply == "not that":
-            assert calls[-1].detail == "not that"
-        assert world.lab.faults == []
+        call = await a_permission_is_asked_for(world, reply, state)
+        assert reply != "not that" or call.detail == reply
 
 
 async def test_a_stop_takes_an_open_permission_back(tmp_path: Path) -> None:
     async with open_world(tmp_path, permission_mode="default") as world:
-        made = tmp_path / "made"
-        token, prompt, _ = world.tool(f"touch {shlex.quote(str(made))}")
-        async with world.rooms.turn("kitchen", prompt) as turn:
-            async for event in turn:
-                if isinstance(event, Ask):
-                    turn.stop()
-        assert ended(turn) == STOPPED
-        assert not made.exists()
-        assert world.lab.open_requests(token) == []
-        await world.answers()
+        await a_stop_takes_an_open_permission_back(world)
 
 
 async def test_a_login_that_is_demanded_is_the_turns_failure(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from .labworld import (
     World,
     a_cancellation_around_everything_stops_for_real,
     a_neighbour_goes_on,
+    a_stop_takes_an_open_permission_back,
     a_stop_that_races_the_end_tells_the_truth,
     ended,
     no_command_outlives_a_stop,
@@ -238,17 +239,7 @@ async def stop_a_turn_with_agents(home: Path) -> None:
 async def test_an_approval_is_asked_and_a_stop_takes_it_back(tmp_path: Path) -> None:
     options = {"approval": "untrusted", "sandbox": "read-only"}
     async with open_world(tmp_path, **options) as world:
-        made = tmp_path / "made"
-        token, prompt, _ = world.tool(f"touch {shlex.quote(str(made))}")
-        async with world.rooms.turn("kitchen", prompt) as turn:
-            async for event in turn:
-                if isinstance(event, Ask):
-                    assert "accept" in event.choices
-                    turn.stop()
-        assert ended(turn) == STOPPED
-        assert not made.exists()
-        assert world.lab.processes(token) == []
-        await world.answers()
+        await a_stop_takes_an_open_permission_back(world, "accept")
 
 
 async def test_an_approval_that_is_given_lets_the_command_run(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ import trio
 import turnstop
 from turnstop import BackendError, BackendLost, BackendRefused, Ending, Proof, StopBudget
 from turnstop.abc import End, Request
-from turnstop.events import Ask, Text, ToolCall
+from turnstop.events import Text
 from turnstop.lab import Behaviour, copilot_session, open_lab, program_env, write_prompt
 
 from . import REQUIRED, labworld, real_program
@@ -177,36 +177,12 @@ async def test_a_second_rooms_turn_and_command_go_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("reply", "state"), [("allow", "completed"), ("deny", "failed")])
 async def test_a_permission_is_asked_for(tmp_path: Path, reply: str, state: str) -> None:
     async with open_world(tmp_path, asks=True) as world:
-        made = tmp_path / "made"
-        _, prompt, _ = world.tool(f"touch {shlex.quote(str(made))}")
-        calls = []
-        async with world.rooms.turn("kitchen", prompt) as turn:
-            async for event in turn:
-                if isinstance(event, Ask):
-                    assert event.choices == ("allow", "deny")
-                    assert "touch" in event.text
-                    turn.answer(event, reply)
-                elif isinstance(event, ToolCall):
-                    calls.append(event)
-        assert turn.ending is Ending.FINISHED
-        assert calls[-1].state == state
-        assert made.exists() == (reply == "allow")
-        await world.answers()
+        await labworld.a_permission_is_asked_for(world, reply, state)
 
 
 async def test_a_stop_takes_an_open_permission_back(tmp_path: Path) -> None:
     async with open_world(tmp_path, asks=True) as world:
-        made = tmp_path / "made"
-        token, prompt, _ = world.tool(f"touch {shlex.quote(str(made))}")
-        async with world.rooms.turn("kitchen", prompt) as turn:
-            async for event in turn:
-                if isinstance(event, Ask):
-                    turn.stop()
-        assert ended(turn) == STOPPED
-        await trio.sleep(0.3)
-        assert not made.exists()
-        assert len(world.lab.requests(token)) == 1
-        await world.answers()
+        await labworld.a_stop_takes_an_open_permission_back(world)
 
 
 async def test_a_failed_turns_conversation_goes_on(tmp_path: Path) -> None:
