@@ -150,7 +150,7 @@ async def left_after(*, batches: int, n: int, thread: bool) -> dict[str, object]
     return {
         "tasks": tasks,
         "timers": timers,
-        "threads": threading.active_count() - threads,
+        "threads": max(0, threading.active_count() - threads),
         "live": live,
         "stragglers": stragglers,
         "bytes_a_batch": [size - sizes[0] for size in sizes],
