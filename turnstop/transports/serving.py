@@ -115,8 +115,6 @@ def decliner(
     """
 
     def decline(incoming: Incoming) -> None:
-        if not incoming.wants_reply:
-            return
         if to_ask(incoming) is None:
             incoming.refuse(f"turnstop does not serve {incoming.method}")
         else:
