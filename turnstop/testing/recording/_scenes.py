@@ -21,7 +21,6 @@ from ...abc import Backend, Emit, RemoteTurn, Request
 from ...events import Ask, Event, Text
 
 __all__ = [
-    "Revealing",
     "Scene",
     "Unheard",
     "World",
@@ -137,7 +136,7 @@ async def stop_while_starting(
     backend: Backend[Any], world: World, then: _Wait = trio.lowlevel.checkpoint
 ) -> None:
     """A scene: its stop comes when the start is answered, before the program has begun the turn."""
-    revealing = Revealing(backend, lambda: turn.stop())
+    revealing = _Revealing(backend, lambda: turn.stop())
     async with open_rooms(revealing) as rooms:
         turn = rooms.turn("kitchen", world.prompt("park")[1])
         async with turn:
@@ -145,7 +144,7 @@ async def stop_while_starting(
         await then()
 
 
-class Revealing:
+class _Revealing:
     """A backend that tells when a start has been answered."""
 
     def __init__(self, backend: Backend[Any], tell: Callable[[], object]) -> None:
