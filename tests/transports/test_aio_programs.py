@@ -210,3 +210,32 @@ def test_a_program_ends_though_asyncio_code_does_not(host: str, body: str) -> No
     assert program.returncode == 0
     assert "never retrieved" not in err
     assert "Traceback" not in err
+
+
+OUTLIVES_THE_INTERRUPT = """
+async def work():
+    ready()
+    try:
+        await asyncio.get_running_loop().create_future()
+    finally:
+        print("ended", flush=True)
+        {at_last}
+
+async def use(aio):
+    try:
+        await aio.call(work)
+    except KeyboardInterrupt:
+        statistics = aio.statistics()
+        print(statistics.tasks, statistics.calls, statistics.abandoned)
+"""
+
+
+@pytest.mark.parametrize("at_last", ["pass", "raise ValueError"])
+def test_an_interrupted_call_is_ended_where_the_program_goes_on(host: str, at_last: str) -> None:
+    with begin(OUTLIVES_THE_INTERRUPT.format(at_last=at_last), host) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+        program.send_signal(signal.SIGINT)
+        out, err = end(program)
+    assert out == "ended\n0 0 0\nwent on\n"
+    assert (program.returncode, err) == (0, "")

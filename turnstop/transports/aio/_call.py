@@ -84,11 +84,12 @@ class Call(Generic[Result]):
             BackendMisbehaved: it was cancelled, and not from here.
 
         **Cancellation:** the task is cancelled, once. What it returns or raises within `grace`
-        seconds wins; one that has not ended by then is abandoned.
+        seconds wins; one that has not ended by then is abandoned. So with a Ctrl-C that comes
+        here, over which nothing wins.
         """
         try:
             await self._over.wait()
-        except trio.Cancelled:
+        except (trio.Cancelled, KeyboardInterrupt) as error:
             self._unwanted = True
             self._host.run(self._cancel)
             with trio.move_on_after(grace if self._host.running else 0, shield=True):
@@ -96,7 +97,10 @@ class Call(Generic[Result]):
             if not self.over:
                 self._abandon(grace)
                 raise
-            if self._task is None or not self._task.done() or self._task.cancelled():
+            if isinstance(error, KeyboardInterrupt):
+                self.last_words()
+                raise
+            if not self._has_result:
                 raise
         return self._take()
 
@@ -111,11 +115,15 @@ class Call(Generic[Result]):
         self._over.set()
 
     def last_words(self) -> BaseException | None:
-        """Of an abandoned call that has ended: what must end the program, if anything."""
+        """Of a call that nobody waits for and that has ended: what must end the program, if any."""
         if self._fatal is None and self._task is not None and not self._task.cancelled():
             # Asked for, an error is not reported as one that nobody retrieved.
             self._task.exception()
         return self._fatal
+
+    @property
+    def _has_result(self) -> bool:
+        return self._task is not None and self._task.done() and not self._task.cancelled()
 
     async def _run(self) -> Any:
         try:
