@@ -214,7 +214,8 @@ def test_a_program_ends_though_asyncio_code_does_not(host: str, body: str) -> No
 
 OUTLIVES_THE_INTERRUPT = """
 async def work():
-    ready()
+    # Once nothing runs: then it comes to whoever waits, and not into asyncio code.
+    threading.Timer(0.1, ready).start()
     try:
         await asyncio.get_running_loop().create_future()
     finally:

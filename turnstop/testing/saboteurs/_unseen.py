@@ -55,7 +55,7 @@ _ASKED: Unseen = {
     **{("lost_connection_is_no_end", name): _LOOKS for name in _LOST},
 }
 
-_NEAR = "the server ends its engine's tasks, whose end is seen: a turn that is stopped loses nothing"
+_NEAR = "the server ends its engine's tasks, whose end is seen: a stopped turn loses nothing"
 _IN_PROCESS: Unseen = {
     ("hung_cancel_is_bounded", "CancelReturnsAtOnce"): _NOTIFIED,
     ("rooms_do_not_wait_for_each_other", "CancelsTakeTurns"): _NOTIFIED,

@@ -116,9 +116,10 @@ class Call(Generic[Result]):
 
     def last_words(self) -> BaseException | None:
         """Of a call that nobody waits for and that has ended: what must end the program, if any."""
-        if self._fatal is None and self._task is not None and not self._task.cancelled():
+        task = self._task
+        if self._fatal is None and task is not None and task.done() and not task.cancelled():
             # Asked for, an error is not reported as one that nobody retrieved.
-            self._task.exception()
+            task.exception()
         return self._fatal
 
     @property
