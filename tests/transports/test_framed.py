@@ -49,6 +49,7 @@ def test_other_headers_are_passed_over() -> None:
         (b"Content-Length: 4\r\n\r\nnope", "a message that is no JSON object: 'nope'"),
         (b"Content-Length: 2\r\n\r\n[]", "a message that is no JSON object"),
         (b"Content-Length: 3\r\n\r\n\xff\xff\xff", "a message that is no JSON object"),
+        (b"Content-Length: 200000\r\n\r\n" + b"[" * 200000, "a message that is no JSON object"),
         (b"x" * 5000, "what is no message"),
     ],
 )
@@ -57,3 +58,10 @@ def test_what_is_no_message_is_told_at_once(data: bytes, why: str) -> None:
         MessageSplitter().feed(data)
     assert why in str(caught.value)
     assert len(str(caught.value)) < 600
+
+
+def test_a_message_may_be_no_longer_than_is_said() -> None:
+    data = frame({"text": "x" * 100})
+    assert MessageSplitter(200).feed(data)
+    with pytest.raises(BackendMisbehaved, match="without a length"):
+        MessageSplitter(100).feed(data[:25])

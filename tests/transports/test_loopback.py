@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -130,6 +131,58 @@ async def test_nobody_else_is_let_in() -> None:
         assert await client.hear() is not None
         with pytest.raises(OSError, match=r"refused|connect"):
             await trio.open_tcp_stream("127.0.0.1", found.port)
+        await client.stream.aclose()
+
+
+async def test_no_stranger_ends_it() -> None:
+    """Any user of the machine reaches the port."""
+    async with loopback() as (found, _):
+        stranger = await trio.open_tcp_stream("127.0.0.1", found.port)
+        nested = b"[" * 60_000
+        await stranger.send_all(b"Content-Length: %d\r\n\r\n%b" % (len(nested), nested))
+        assert await stranger.receive_some() == b""
+        await stranger.aclose()
+        talker = await trio.open_tcp_stream("127.0.0.1", found.port)
+        await talker.send_all(b"Content-Length: 100000000\r\n\r\n")
+        assert await talker.receive_some() == b""
+        await talker.aclose()
+        client = await connected(found)
+        assert await client.hear() is not None
+        assert not found.broken.is_set()
+        await client.stream.aclose()
+
+
+async def test_strangers_who_say_nothing_hold_nobody_up() -> None:
+    async with loopback() as (found, _):
+        mute = [await trio.open_tcp_stream("127.0.0.1", found.port) for _ in range(40)]
+        begin = trio.current_time()
+        client = await connected(found)
+        assert await client.hear() is not None
+        assert trio.current_time() - begin < 2.0
+        for stranger in mute:
+            with suppress(trio.BrokenResourceError):
+                assert await stranger.receive_some() == b""
+            await stranger.aclose()
+        await client.stream.aclose()
+
+
+async def test_the_door_survives_that_no_file_may_be_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    accept, failed = trio.SocketListener.accept, list[int]()
+
+    async def no_more(listener: trio.SocketListener) -> trio.SocketStream:
+        await trio.lowlevel.checkpoint()
+        if not failed:
+            failed.append(errno.EMFILE)
+            raise OSError(errno.EMFILE, "no more files")
+        return await accept(listener)
+
+    monkeypatch.setattr(trio.SocketListener, "accept", no_more)
+    async with loopback() as (found, _):
+        client = await connected(found)
+        assert await client.hear() is not None
+        assert failed
         await client.stream.aclose()
 
 
