@@ -69,6 +69,41 @@ async def test_reading_ends_where_hearing_fails_and_nothing_is_left_half_read() 
         await heard(b"data: one\n\ndata: two\n\n", b"data: three\n\n", fail_at="two")
 
 
+async def test_nothing_is_heard_after_what_failed_though_more_is_in_hand() -> None:
+    class Full(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for data in (b"one", b"two", b"three"):
+                yield b"data: %b\n\n" % data
+
+    found: list[str] = []
+
+    def hear(event: ServerEvent) -> None:
+        found.append(event.data)
+        if event.data == "two":
+            raise ZeroDivisionError(event.data)
+
+    response = httpx.Response(200, stream=Full(), request=httpx.Request("GET", URL))
+    with pytest.raises(ZeroDivisionError):
+        await read_events(response, hear)
+    await response.aclose()
+    assert found == ["one", "two"]
+
+
+async def test_a_failed_hearing_does_not_wait_for_what_the_server_says_next() -> None:
+    class Silent(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            yield b"data: one\n\n"
+            await trio.sleep_forever()
+
+    def hear(event: ServerEvent) -> None:
+        raise ZeroDivisionError(event.data)
+
+    response = httpx.Response(200, stream=Silent(), request=httpx.Request("GET", URL))
+    with trio.fail_after(5), pytest.raises(ZeroDivisionError):
+        await read_events(response, hear)
+    await response.aclose()
+
+
 async def test_a_connection_that_breaks_says_so() -> None:
     with pytest.raises(httpx.ReadError, match="pulled"):
         await heard(b"data: one\n\n", httpx.ReadError("pulled"))
@@ -113,6 +148,22 @@ async def test_the_mark_says_when_its_request_has_left_and_does_not_leave_with_i
     assert left == [2]
     assert far.bodies == [b'{"a":1}', b'{"b":2}', b""]
     assert not any(name.startswith("turnstop") for one in far.headers for name in one)
+
+
+async def test_a_mark_whose_block_was_left_before_its_request_tells_nobody() -> None:
+    left: list[str] = []
+    async with httpx.AsyncClient(transport=Far()) as http:
+        departures = Departures(http)
+        with departures.awaited(lambda: left.append("left")) as unused:
+            pass
+        await http.post(URL, headers=unused)
+        with (
+            pytest.raises(ZeroDivisionError),
+            departures.awaited(lambda: left.append("failed")) as cut,
+        ):
+            raise ZeroDivisionError
+        await http.post(URL, headers=cut)
+    assert left == []
 
 
 async def test_a_body_that_is_cut_off_while_it_is_sent_leaves_nothing_half_read() -> None:
