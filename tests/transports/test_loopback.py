@@ -206,7 +206,7 @@ async def test_the_programs_end_is_told_with_its_last_words() -> None:
         await process.wait()
         loss = found.loss()
         assert loss.gone
-        assert "exited with status 3; its stderr ends: no more memory" in str(loss)
+        assert str(loss).endswith("exited with status 3; its stderr ends: no more memory")
         assert await client.hear() is None
         await client.stream.aclose()
 
