@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +30,7 @@ from turnstop import (
 from turnstop.abc import End, How, Request, Silenced
 from turnstop.events import Ask, Event, Other, Text, Thought, ToolCall, Usage
 from turnstop.testing import Work
+from turnstop.transports.reading import open_reading
 
 try:
     from copilot.rpc import PermissionDecisionUserNotAvailable
@@ -38,10 +39,12 @@ try:
 
     from turnstop.adapters.copilot import _sdk, open_copilot
     from turnstop.adapters.copilot._asks import read_permission, to_decision
+    from turnstop.adapters.copilot._cli import Cli
     from turnstop.adapters.copilot._events import Translator
     from turnstop.adapters.copilot._open import _to_message
     from turnstop.adapters.copilot._session import CopilotSession, Settings
     from turnstop.testing.recording.copilot import FarCli, RecordingCopilot, open_recorded
+    from turnstop.testing.recording.copilot._cli import INTERNAL, UNKNOWN
 except ImportError as absent:
     if os.environ.get("TURNSTOP_REAL") == "require":
         raise
@@ -716,6 +719,77 @@ async def test_a_task_that_does_not_end_is_named(autojump_clock: MockClock) -> N
         assert survivor.endswith(": sleep 300")
 
 
+def refuse_list(here: World, code: int) -> None:
+    here.copilot._tasks_list = lambda cli, request: cli.refuse(  # type: ignore[method-assign]
+        request, "no", code
+    )
+
+
+def list_what_is_none(here: World) -> None:
+    here.copilot._tasks_list = lambda cli, request: cli.answer(  # type: ignore[method-assign]
+        request, {"tasks": [7]}
+    )
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (lambda here: refuse_list(here, INTERNAL), "JSON-RPC Error -32603: no"),
+        (list_what_is_none, ""),
+    ],
+)
+async def test_tasks_that_copilot_does_not_list_are_not_said_to_be_none(
+    autojump_clock: MockClock, spoil: Callable[[World], None], why: str
+) -> None:
+    async with world() as here:
+        turn = here.begin("hi")
+        await here.copilot.run_behind(await here.work("hi"))
+        spoil(here)
+        turn.stop()
+        settlement = await here.settled(turn)
+        assert (settlement.ending, settlement.clean) == (Ending.STOPPED, False)
+        (survivor,) = settlement.survivors
+        assert survivor.startswith("unknown background tasks: copilot has not listed them: ")
+        assert why in survivor
+
+
+async def test_a_list_of_tasks_that_does_not_come_is_waited_for_a_second(
+    autojump_clock: MockClock,
+) -> None:
+    async with world() as here:
+        remote = await here.backend.start(Request("room", "1", "hi"))
+        here.copilot._tasks_list = lambda cli, request: None  # type: ignore[method-assign]
+        begin = trio.current_time()
+        (untold,) = await remote.leftovers()
+        assert trio.current_time() - begin == pytest.approx(1.0)
+        assert str(untold).endswith("copilot has not answered list_tasks for 1 s")
+        assert await remote.sweep([untold]) == [untold]
+
+
+async def test_a_copilot_without_a_list_of_tasks_has_none(autojump_clock: MockClock) -> None:
+    async with world() as here:
+        refuse_list(here, UNKNOWN)
+        turn = here.begin("hi")
+        await here.work("hi")
+        turn.stop()
+        assert (await here.settled(turn)).clean
+
+
+async def test_a_task_whose_end_was_not_seen_is_named(autojump_clock: MockClock) -> None:
+    async with world() as here:
+        turn = here.begin("hi")
+        await here.copilot.run_behind(await here.work("hi"))
+
+        def ignore(cli: FarCli, request: Message) -> None:
+            refuse_list(here, INTERNAL)
+            cli.answer(request, {"cancelled": True})
+
+        here.copilot._task_cancel = ignore  # type: ignore[method-assign]
+        turn.stop()
+        (survivor,) = (await here.settled(turn)).survivors
+        assert survivor.startswith("background shell")
+
+
 # What must not come from a backend, and does.
 
 
@@ -744,6 +818,86 @@ async def test_a_message_without_a_name_is_told_and_its_work_ended(
         assert len(work.told_at) == 1
         assert not work.runs
         assert other.settlement is None
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [({"foo": 1}, "unexpected keyword"), ({"attachments": [object()]}, "not JSON serializable")],
+)
+async def test_what_the_sdk_cannot_send_has_begun_nothing(
+    autojump_clock: MockClock, more: Message, why: str
+) -> None:
+    async with world() as here:
+        turn = here.begin("first")
+        work = await here.work("first")
+        await here.copilot.finish(work)
+        await here.settled(turn)
+        wrong = {"prompt": "x", **more}
+        settlement = await here.settled(here.begin(wrong))
+        assert settlement.gone
+        error = here.errors[str(wrong)]
+        assert isinstance(error, BackendRefused)
+        assert why in str(error)
+        await trio.sleep(0.1)
+        assert here.told("session.abort") == here.let_go() == []
+        here.begin("second")
+        assert (await here.work("second")).session == work.session
+
+
+async def test_an_answer_that_the_sdk_cannot_read_is_told_and_its_work_ended(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = _sdk.send
+
+    async def unreadable(session: Any, message: Any) -> str:
+        with suppress(Exception):
+            await send(session, message)
+        raise ValueError("no such field")
+
+    async with world() as here:
+        monkeypatch.setattr(_sdk, "send", unreadable)
+        await spoil_send(here, lambda cli, request, work: cli.answer(request, {}))
+        await here.settled(here.begin("hi"))
+        assert isinstance(here.errors["hi"], BackendMisbehaved)
+        await trio.sleep(0.1)
+        assert not here.copilot.works[-1].runs
+
+
+async def test_ids_that_are_none_hurt_nobody() -> None:
+    named: list[str] = []
+    async with open_reading() as reading:
+        cli = Cli(Any, reading, ("A", "b"), trio.Event(), BackendLost)  # type: ignore[arg-type]
+        cli._naming["s"] = named.append
+        cli.note("->", {"method": "session.send", "id": 1, "params": {"sessionId": "s"}})
+        cli._naming["s"] = named.append
+        for none in ([], {}, None):
+            cli.note("->", {"method": "session.send", "id": 2, "params": {"sessionId": none}})
+            cli.note("->", {"method": "session.abort", "id": 2, "params": {"sessionId": none}})
+            cli.note("<-", {"id": none, "result": {"messageId": "no"}})
+        cli.note("<-", {"id": 1, "result": {"messageId": "m"}})
+    assert named == ["m"]
+
+
+async def test_who_asks_a_cli_that_is_being_ended_learns_of_its_end() -> None:
+    """Nothing can be asked any more, and how it ended is not known yet."""
+    broken = trio.Event()
+    async with open_reading() as reading:
+        cli = Cli(Any, reading, ("A", "b"), broken, BackendLost)  # type: ignore[arg-type]
+        broken.set()
+    asked: list[Exception] = []
+
+    async def ask() -> None:
+        try:
+            await cli.call(_sdk.abort, None)
+        except Exception as error:
+            asked.append(error)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await wait_all_tasks_blocked()
+        assert asked == []
+        cli.declare_lost()
+    assert [type(error) for error in asked] == [BackendLost]
 
 
 async def test_a_cancellation_out_of_nowhere_is_an_error(
@@ -1006,6 +1160,20 @@ async def test_the_loop_stands_around_the_rooms(autojump_clock: MockClock) -> No
             async with turnstop.open_rooms(backends[0]):
                 pass
         leave.set()
+
+
+async def test_a_turn_that_is_revealed_too_late_hears_nothing_more(
+    autojump_clock: MockClock,
+) -> None:
+    """It is told to end, and nobody follows it: later permissions are not left to it."""
+    async with world() as here:
+        remote = await here.backend.start(Request("room", "1", "hi"))
+        work = await here.work("hi")
+        await remote.cancel(lambda: None)
+        work.ended_at = None
+        await here.copilot.want_permission(work)
+        await wait_all_tasks_blocked()
+        assert work.replies == [{"kind": "user-not-available"}]
 
 
 async def test_a_turn_that_nobody_follows_is_undone(autojump_clock: MockClock) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar, TypeVarTuple, final
 
 import trio
 
-from ..._errors import BackendLost
+from ..._errors import BackendError, BackendLost, BackendMisbehaved, BackendRefused
 from ...transports.aio import Aio
 from ...transports.backlog import Backlog
 from ...transports.framed import Message
@@ -80,7 +80,7 @@ class Cli:
         """See a message go by: before the SDK does, which takes its time over each."""
         params = message.get("params")
         params = params if isinstance(params, dict) else {}
-        number = params.get("sessionId")
+        number = _name(params.get("sessionId"))
         match direction, message.get("method"):
             case "<-", "session.event" if isinstance(event := params.get("event"), dict):
                 for backlog, session in self._listeners.items():
@@ -89,12 +89,12 @@ class Cli:
             case "<-", None:
                 self._note_answer(message)
             case "->", "session.send" if number in self._naming:
-                self._sending[message.get("id")] = self._naming.pop(number)
+                self._sending[_name(message.get("id"))] = self._naming.pop(number)
             case "->", "session.abort" if number in self._leaving:
                 self._leaving.pop(number)()
 
     def _note_answer(self, message: Message) -> None:
-        named, result = self._sending.pop(message.get("id"), None), message.get("result")
+        named, result = self._sending.pop(_name(message.get("id")), None), message.get("result")
         number = result.get("messageId") if isinstance(result, dict) else None
         if named is not None and isinstance(number, str) and number:
             named(number)
@@ -109,6 +109,8 @@ class Cli:
         """Send a message for the current turn; its id, as soon as Copilot has told it.
 
         Raises:
+            BackendRefused: the SDK cannot send it, or Copilot does not take it.
+            BackendMisbehaved: Copilot took it, and did not tell its id.
             BackendLost: the CLI was lost, or has not answered in time.
 
         **Cancellation:** as `call`.
@@ -118,6 +120,16 @@ class Cli:
         try:
             send = partial(self.aio.call, _sdk.send, conversation, message)
             return await self.ask(send, "send", reader=reader)
+        except BackendError:
+            raise
+        except Exception as error:
+            if _sdk.is_refusal(error):
+                raise BackendRefused(f"copilot did not take the message: {error}") from error
+            if session in self._naming:  # It has not gone by, and will not.
+                raise BackendRefused(f"the message cannot be sent: {error}") from error
+            raise BackendMisbehaved(
+                f"copilot took a message and did not tell its id: {error!r}"
+            ) from error
         finally:
             self._naming.pop(session, None)
 
@@ -157,6 +169,8 @@ class Cli:
 
         **Cancellation:** as `call`.
         """
+        if self.broken.is_set():
+            raise await self.wait_lost()
         within = _ANSWERED_WITHIN if within is None else within
         reader = reader or Reader()
 
@@ -189,3 +203,8 @@ class Cli:
         """
         await self._ended.wait()
         return self.loss()
+
+
+def _name(told: object) -> object:
+    """An id, as a key; what is none is nobody's."""
+    return told if isinstance(told, str | int) else None

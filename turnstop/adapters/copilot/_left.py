@@ -42,7 +42,21 @@ class BackgroundTask:
         return f"background {self.kind} {self.number}: {self.text}"
 
 
-Found: TypeAlias = BackgroundTask | TableEntry | Bridged
+@attrs.frozen
+class Untold:
+    """Stands for the background tasks that there may be: Copilot was asked, and did not say.
+
+    Attributes:
+        why: what came in the place of their list.
+    """
+
+    why: str
+
+    def __str__(self) -> str:
+        return f"unknown background tasks: copilot has not listed them: {self.why}"
+
+
+Found: TypeAlias = BackgroundTask | Untold | TableEntry | Bridged
 
 
 @final
@@ -73,11 +87,13 @@ class Left:
         tasks = [one for one in found if isinstance(one, BackgroundTask)]
         for task in tasks:
             await self._cancel(task)
-        alive = {task.number for task in await self._tasks()} if tasks else set()
+        left = await self._tasks() if tasks else []
+        known = not any(isinstance(one, Untold) for one in left)
         processes = [one for one in found if isinstance(one, TableEntry)]
         bridged = tuple(one for one in found if isinstance(one, Bridged))
         return [
-            *(task for task in tasks if task.number in alive),
+            *(one for one in found if isinstance(one, Untold)),
+            *(task for task in tasks if task in left or not known),
             *await self._offspring.end(processes),
             *(await self._cli.aio.sweep(bridged) if bridged else ()),
         ]
@@ -91,22 +107,25 @@ class Left:
             return False
         return coroutine.cr_frame.f_locals.get("self") is self._session.conversation
 
-    async def _tasks(self) -> list[BackgroundTask]:
-        told: list[Any] = []
-        if not self._cli.broken.is_set():
-            # An old CLI has no such list, and nothing can be done about one that does not answer.
-            with suppress(Exception):
-                told = await self._cli.call_unowned(
-                    _sdk.list_tasks, self._session.conversation, within=_PATIENCE
-                )
-        return [_read(one) for one in told if self._is_mine(one)]
+    async def _tasks(self) -> list[BackgroundTask | Untold]:
+        if self._cli.broken.is_set():
+            return []
+        try:
+            told = await self._cli.call_unowned(
+                _sdk.list_tasks, self._session.conversation, within=_PATIENCE
+            )
+            return [_read(one) for one in told if self._is_mine(one)]
+        except Exception as error:
+            # An old CLI has no such list, and one that has ended runs nothing.
+            nothing = self._cli.broken.is_set() or _sdk.is_unknown(error)
+            return [] if nothing else [Untold(str(error) or repr(error))]
 
     def _is_mine(self, task: Any) -> bool:
         status = getattr(task.status, "value", task.status)
         return status in _ALIVE and task.started_at >= self._since
 
     async def _cancel(self, task: BackgroundTask) -> None:
-        with suppress(Exception):
+        with suppress(Exception):  # Whether it has ended is asked next.
             await self._cli.call_unowned(
                 _sdk.cancel_task, self._session.conversation, task.number, within=_PATIENCE
             )

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, final
 
 import trio
 
-from ..._errors import BackendError, BackendRefused
+from ..._errors import BackendLost, BackendMisbehaved, BackendRefused
 from ...abc import Backend, RemoteTurn, Request
 from ...transports.aio import Aio, open_aio
 from ...transports.offspring import Look
@@ -54,7 +54,7 @@ class _Beginning:
             outcome = await self.reader.receive()
         except trio.Cancelled:
             self._abandoned = True
-            if self._outcome is not None:
+            if self._outcome is not None and not self._cli.broken.is_set():
                 self._cli.reading.start(Reader[None](), self._undo, name="copilot undo")
             raise
         if outcome is None:
@@ -100,22 +100,18 @@ class _Beginning:
         try:
             await session.wait_aborted()
             return await self._cli.send(session.conversation, session.number, message)
-        except BackendError:
+        except (BackendLost, BackendMisbehaved):
             # Whatever it has begun has no name, and is ended by its session's.
             if not self._cli.broken.is_set():
                 abort = partial(_abort, self._cli, session)
                 self._cli.reading.start(Reader[None](), abort, name="copilot abort")
             raise
-        except Exception as error:
-            if not _sdk.is_refusal(error):
-                raise
-            raise BackendRefused(f"copilot did not take the message: {error}") from error
 
     async def _undo(self) -> None:
         # There is nobody left to tell.
         with suppress(Exception):
             if isinstance(self._outcome, CopilotTurn):
-                await self._outcome.undo()
+                await self._outcome.cancel(lambda: None)
             if self._fresh is not None:
                 await let_go(self._cli, self._fresh)
 

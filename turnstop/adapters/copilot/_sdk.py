@@ -17,6 +17,8 @@ SDK_FLOOR: Final = "1.0.5"
 
 SDK_INSTALL: Final = "python -m pip install 'turnstop[copilot]'"
 
+_METHOD_NOT_FOUND: Final = -32601
+
 Client: TypeAlias = Any
 Conversation: TypeAlias = Any
 """A `copilot.CopilotSession`."""
@@ -75,12 +77,7 @@ async def send(session: Conversation, message: Mapping[str, Any]) -> str:
     Raises:
         BackendMisbehaved: it gave it none.
     """
-    try:
-        number = await session.send(**message)
-    except (KeyError, TypeError) as error:
-        raise BackendMisbehaved(f"copilot took a message and did not tell its id: {error!r}") from (
-            error
-        )
+    number = await session.send(**message)
     if not isinstance(number, str) or not number:
         raise BackendMisbehaved(f"copilot took a message and named it {number!r}")
     return number
@@ -116,6 +113,11 @@ async def cancel_task(session: Conversation, number: str) -> bool:
 
     result = await session.rpc.tasks.cancel(TasksCancelRequest(id=number))
     return bool(result.cancelled)
+
+
+def is_unknown(error: Exception) -> bool:
+    """Whether the program is too old to know what it was asked."""
+    return is_refusal(error) and getattr(error, "code", None) == _METHOD_NOT_FOUND
 
 
 def is_refusal(error: Exception) -> bool:

@@ -88,6 +88,7 @@ class CopilotTurn:
         self._asks = asks
         self._left = left
         self._translator = Translator()
+        self._followed = False
         self._begun = False
         self._told = trio.Event()
         self._acknowledged = trio.Event()
@@ -102,6 +103,7 @@ class CopilotTurn:
     async def follow(self, emit: Emit) -> End:
         """Read the session until it is idle after this turn's message."""
         end: End | None = None
+        self._followed = True
         try:
             async with open_serving() as serving:
                 serving.start(Quiet(), self._see_end)
@@ -194,7 +196,10 @@ class CopilotTurn:
         start(permission, serve)
 
     async def cancel(self, sent: Callable[[], None]) -> None:
-        """Abort what the session works on."""
+        """Abort what the session works on.
+
+        One that was revealed too late is told to end, and never followed.
+        """
 
         def left() -> None:
             self._told.set()
@@ -207,6 +212,9 @@ class CopilotTurn:
             raise
         except Exception as error:
             raise BackendMisbehaved(f"copilot refused the abort: {error}") from error
+        finally:
+            if not self._followed:
+                self._listening.close()
         self._acknowledged.set()
 
     async def _see_end(self, _: object) -> None:
@@ -228,11 +236,3 @@ class CopilotTurn:
     async def sweep(self, leftovers: Sequence[object]) -> list[Found]:
         """End them, and what they start on their way out."""
         return await self._left.end(leftovers)
-
-    async def undo(self) -> None:
-        """End it: nobody will ever follow it."""
-        try:
-            await self.cancel(lambda: None)
-        finally:
-            self._over.set()
-            self._listening.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -48,7 +49,8 @@ class MemoryRpc(JsonRpcClient):
     async def _send_message(self, message: Message, **_: Any) -> None:
         if self.lost:
             raise ProcessExitedError("the cable is cut")
-        self.tell(message)
+        # As the SDK writes it: what JSON has no words for is not sent.
+        self.tell(json.loads(json.dumps(message)))
 
     def hear(self, message: Message) -> None:
         """Have the SDK read a message."""
