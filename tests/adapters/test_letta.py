@@ -847,6 +847,204 @@ async def test_a_question_that_was_left_is_denied_in_the_fork_of_its_conversatio
     assert [len(body["messages"]) for _, body in double.sent("messages")] == [1, 2, 2]
 
 
+async def ask_two(double: Double, actor: Actor, work: Work) -> Ask:
+    """Have two tool calls wait; the first one's question."""
+    run = double.server.run_of(work)
+    for number in ("call-1", "call-2"):
+        call = {"tool_call_id": number, "name": "bake", "arguments": "{}"}
+        run.say("approval_request_message", tool_call=call, tool_calls=call)
+    run.end("requires_approval")
+    await wait_all_tasks_blocked()
+    (ask,) = (one for one in actor.events if isinstance(one, Ask))
+    return ask
+
+
+def denials(*numbers: str) -> list[dict[str, Any]]:
+    return [{"type": "approval", "tool_call_id": one, "approve": False} for one in numbers]
+
+
+async def test_what_was_approved_and_had_not_left_is_denied_by_a_stop(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_double() as double:
+        actor, work = double.enter(), await double.work()
+        assert actor.turn.answer(await ask_two(double, actor, work), "approve")
+        await wait_all_tasks_blocked()
+        actor.turn.stop()
+        assert (await actor.settled()).ending is Ending.STOPPED
+        assert work.replies == denials("call-1", "call-2")
+
+
+async def test_a_stop_in_the_step_of_an_approval_denies(autojump_clock: MockClock) -> None:
+    async with open_double() as double:
+        actor, work = double.enter(), await double.work()
+        ask = await ask_of(double, actor, work)
+        assert actor.turn.answer(ask, "approve")
+        actor.turn.stop()
+        assert (await actor.settled()).ending is Ending.STOPPED
+        assert work.replies == denials(ask.id)
+
+
+@pytest.mark.parametrize("left", [False, True])
+async def test_an_approval_that_is_on_its_way_is_taken_back_until_it_has_left(
+    left: bool, autojump_clock: MockClock
+) -> None:
+    async with open_double() as double:
+        actor, work = double.enter(), await double.work()
+        ask = await ask_of(double, actor, work)
+        handle = double.server.handle_async_request
+
+        async def slow(request: httpx.Request) -> httpx.Response:
+            if not left:
+                await trio.sleep(1.0)
+            answer = await handle(request)
+            if left:
+                await trio.sleep(1.0)
+            return answer
+
+        double.server.handle_async_request = slow  # type: ignore[method-assign]
+        assert actor.turn.answer(ask, "approve")
+        await trio.sleep(0.5)
+        actor.turn.stop()
+        assert (await actor.settled()).ending is Ending.STOPPED
+        told = [body["messages"][0] for _, body in double.sent("messages")][1:]
+        approved = [{"type": "approval", "tool_call_id": ask.id, "approve": True}]
+        assert [one["approvals"] for one in told] == [approved if left else denials(ask.id)]
+        assert len(double.sent("cancel")) == 1
+
+
+UNREACHED = pytest.mark.parametrize(
+    ("instead", "gone"),
+    [
+        (httpx.ConnectError("refused"), True),
+        (httpx.Response(401, json={"detail": "no"}), True),
+        (httpx.ReadError("reset"), False),
+        (httpx.Response(503, json={"detail": "no database"}), False),
+    ],
+    ids=["nobody listens", "the key is wrong", "the connection breaks", "the server is ill"],
+)
+
+
+@UNREACHED
+@pytest.mark.parametrize("stops", [True, False])
+@pytest.mark.parametrize("conversations", [True, False])
+async def test_a_question_whose_answer_did_not_arrive_is_denied_by_the_next_turn(
+    instead: Any, gone: bool, stops: bool, conversations: bool, autojump_clock: MockClock
+) -> None:
+    async with open_double(agent_of, conversations=conversations) as double:
+        actor, work = double.enter(), await double.work()
+        ask = await ask_of(double, actor, work)
+        double.server.instead["messages"] = instead
+        if stops:
+            actor.turn.stop()
+        else:
+            actor.turn.answer(ask, "approve")
+        settlement = await actor.settled()
+        assert settlement.gone is gone
+        assert settlement.errors
+        if gone:
+            (error,) = settlement.errors
+            assert "was not answered" in str(error)
+        stopped = Ending.STOPPED if gone else Ending.UNCONFIRMED
+        assert settlement.ending is (stopped if stops else Ending.FAILED)
+        assert not work.replies
+        # The first one does not get there either.
+        await double.enter().settled()
+        del double.server.instead["messages"]
+        for number, denied in ((1, denials(ask.id)), (2, None)):
+            second, its = double.enter(), await double.work(number)
+            assert its.runs
+            double.server.end(its)
+            assert (await second.settled()).ending is Ending.FINISHED
+            said = double.sent("messages")[-1][1]["messages"]
+            assert said[0].get("approvals") == denied
+        assert work.replies == denials(ask.id)
+
+
+async def test_a_denial_of_which_nothing_is_heard_is_said_again_and_does_no_harm(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_double() as double:
+        actor, work = double.enter(), await double.work()
+        ask = await ask_of(double, actor, work)
+        double.server.approvals_wait_for = trio.Event()
+        actor.turn.stop()
+        assert (await actor.settled()).ending is Ending.UNCONFIRMED
+        for number, denied in ((1, denials(ask.id)), (2, None)):
+            second, its = double.enter(), await double.work(number)
+            double.server.end(its)
+            assert (await second.settled()).ending is Ending.FINISHED
+            said = double.sent("messages")[-1][1]["messages"]
+            assert said[0].get("approvals") == denied
+
+
+async def test_a_denial_whose_run_is_cancelled_before_it_says_anything_is_said_again(
+    autojump_clock: MockClock,
+) -> None:
+    """A server that looks for the cancel first has not written the answer down."""
+    async with open_double() as double:
+        actor, work = double.enter(), await double.work()
+        ask = await ask_of(double, actor, work)
+        actor.turn.stop()
+        assert (await actor.settled()).ending is Ending.STOPPED
+        double.enter()
+        await double.work(1)
+        assert double.sent("messages")[-1][1]["messages"][0]["approvals"] == denials(ask.id)
+
+
+async def test_a_history_that_is_new_is_not_told_of_questions(autojump_clock: MockClock) -> None:
+    async with open_double() as double:
+        actor, work = double.enter(), await double.work()
+        await ask_of(double, actor, work)
+        double.server.instead["messages"] = httpx.ReadError("reset")
+        actor.turn.stop()
+        await actor.settled()
+        del double.server.instead["messages"]
+        double.server.instead["fork"] = httpx.Response(404, json={"detail": "Not Found"})
+        second, its = double.enter(), await double.work(1)
+        double.server.end(its)
+        assert (await second.settled()).ending is Ending.FINISHED
+    assert [len(body["messages"]) for _, body in double.sent("messages")] == [1, 1, 1]
+
+
+async def test_a_run_that_asks_again_after_the_stop_is_not_answered(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_double() as double:
+        actor, work = double.enter(), await double.work()
+        ask = await ask_of(double, actor, work)
+        gate = double.server.approvals_wait_for = trio.Event()
+        actor.turn.stop()
+        await wait_all_tasks_blocked()
+        # All of the run that the denial begins comes in one chunk.
+        double.server.ask(work)
+        gate.set()
+        settlement = await actor.settled()
+        assert (settlement.ending, settlement.proof) == (Ending.STOPPED, Proof.EVENT)
+        assert work.replies == denials(ask.id)
+
+
+@pytest.mark.parametrize("forks", [False, True])
+async def test_a_start_that_is_refused_leaves_no_conversation(
+    forks: bool, autojump_clock: MockClock
+) -> None:
+    async with open_double() as double:
+        if forks:
+            double.server.cancels = "held"
+            actor, _ = double.enter(), await double.work()
+            actor.turn.stop()
+            await actor.settled()
+        before = {*double.server._conversations}
+        double.server.refuses = True
+        for _ in range(2):
+            actor = double.enter()
+            await actor.settled()
+            assert isinstance(actor.error, BackendRefused)
+        await wait_all_tasks_blocked()
+        assert {*double.server._conversations} == before
+        assert len(before) == forks
+
+
 async def test_an_answer_that_is_refused_ends_the_turn(autojump_clock: MockClock) -> None:
     async with open_double() as double:
         actor, work = double.enter(), await double.work()

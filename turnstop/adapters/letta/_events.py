@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import attrs
 
+from ...abc import Emit, Silenced
 from ...events import Ask, Event, Other, Text, Thought, ToolCall, Usage
 
 Frame = Mapping[str, Any]
+Message: TypeAlias = dict[str, Any]
 
 APPROVE: Final = "approve"
 DENY: Final = "deny"
@@ -37,19 +39,40 @@ class Asked:
         text = f"{self.name} {self.arguments}".strip()
         return Ask(self.id, "approval", text, (APPROVE, DENY), raw=self.raw)
 
-    def to_return(self, reply: object) -> dict[str, Any]:
+    def to_return(self, reply: object) -> Message:
         """What the server is told: what is no approval denies, and a text is the reason."""
         if reply == APPROVE:
             return {"type": "approval", "tool_call_id": self.id, "approve": True}
-        told = deny(self.id)
+        told = _deny(self.id)
         if isinstance(reply, str) and reply != DENY:
             told["reason"] = reply
         return told
 
 
-def deny(number: str) -> dict[str, Any]:
-    """What the server is told where a tool call is not approved."""
+async def ask_all(emit: Emit, asked: Sequence[Asked]) -> Message:
+    """Ask a person all of it; return the message that answers it.
+
+    **Cancellation:** the questions are withdrawn.
+    """
+    try:
+        replies = [one.to_return(await emit.ask(one.to_ask())) for one in asked]
+    except Silenced:
+        # The agent's history must not be left with a question that nobody answers.
+        return denial(one.id for one in asked)
+    return _approval(replies)
+
+
+def denial(numbers: Iterable[str]) -> Message:
+    """The message that approves none of these tool calls."""
+    return _approval([_deny(number) for number in numbers])
+
+
+def _deny(number: str) -> Message:
     return {"type": "approval", "tool_call_id": number, "approve": False}
+
+
+def _approval(returns: Sequence[Message]) -> Message:
+    return {"type": "approval", "approvals": returns}
 
 
 @attrs.define

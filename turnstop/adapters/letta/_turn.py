@@ -11,13 +11,13 @@ import attrs
 import trio
 
 from ..._errors import BackendError, BackendLost, BackendMisbehaved, BackendRefused
-from ...abc import Emit, End, How, Proof, Silenced
+from ...abc import Emit, End, How, Proof
 from ...events import Event
 from ...transports.backlog import Backlog
 from ...transports.reading import Reader
 from ._account import Account
-from ._events import DENY, Asked, Frame, deny
-from ._wire import Message, Wire
+from ._events import Asked, Frame, Message, ask_all, denial
+from ._wire import Wire
 
 LettaContent: TypeAlias = str | Sequence[Mapping[str, Any]]
 """What a turn of a Letta agent may be asked: a text, or Letta's own list of content parts."""
@@ -34,8 +34,8 @@ class LettaSession:
     Attributes:
         agent_id: the agent.
         conversation_id: its conversation; None where the room speaks in the agent's own history.
-        asked: the tool calls that wait there for an approval, since the turn that they belong to
-            was stopped as they asked. The next turn denies them.
+        asked: the tool calls that wait there for an approval, or may do so: no answer to them is
+            known to have arrived. The next turn denies them, once or again.
     """
 
     agent_id: str
@@ -67,16 +67,15 @@ class LettaTurn:
         self.reader: Reader[_Item] = Reader()
         self._wire = wire
         self._session = session
-        self._messages: list[Message] = [{"role": "user", "content": content}]
-        if session.asked:
-            self._messages.insert(0, _approval([deny(one) for one in session.asked]))
-            self._session = attrs.evolve(session, asked=())
+        self._content = content
         self._begin: Begin = begin
         self._account = Account()
         self._running = trio.Event()
         self._answers: Backlog[Message] = Backlog()
         self._failure: Exception | None = None
-        self._abandoned = self._told = False
+        self._abandoned = self._stopping = self._astray = False
+        self._made: str | None = None
+        self._leaving: trio.CancelScope | None = None
         self._revealed = trio.Event()
 
     @property
@@ -107,19 +106,21 @@ class LettaTurn:
                     raise item
                 if isinstance(item, list):
                     # No stream is open: the run is over, and the next one waits for the answer.
-                    self._answers.post(await _ask(emit, item))
+                    self._answers.post(await ask_all(emit, item))
                 else:
                     emit(item)
         finally:
             self.reader.close()
 
     async def cancel(self, sent: Callable[[], None]) -> None:
+        self._stopping = True
+        if self._leaving is not None:
+            self._leaving.cancel()
         # While a person is asked there is no run. Then the denial begins one.
         while (run_id := self._account.run_id) is None:
-            if self._failure is not None:
+            if self._astray:
                 raise BackendLost("the run of this turn is lost: look at what the agent does")
             await self._running.wait()
-        self._told = True
         await self._wire.cancel(self._session.agent_id, run_id, sent)
 
     async def _cancel_unheard(self) -> None:
@@ -143,31 +144,41 @@ class LettaTurn:
             outcome = BackendMisbehaved(f"what Letta said makes no sense: {error!r}")
         self.reader.post(outcome)
         if isinstance(outcome, Exception):
-            # What waits for a run to cancel waits no longer.
             self._failure = outcome
+            self._astray = not (isinstance(outcome, BackendLost) and outcome.gone)
+        if self._astray:
+            # What waits for a run to cancel waits no longer.
             self._running.set()
         self._revealed.set()
+        if isinstance(outcome, BackendRefused):
+            # Last, for who waits for the start need not wait for this.
+            with suppress(BackendError):
+                await self._drop_made()
 
     async def _converse(self) -> End:
         if self._begin != "here":
-            made = await self._make_conversation()
-            self._session = attrs.evolve(self._session, conversation_id=made)
+            self._made = await self._make_conversation()
+            self._session = attrs.evolve(self._session, conversation_id=self._made)
             if self._abandoned:
-                await self._wire.drop_conversation(made)
+                await self._drop_made()
                 raise BackendLost("nobody waits for this turn any more")
-        await self._send(self._messages)
+        messages: list[Message] = [{"role": "user", "content": self._content}]
+        if self._session.asked:
+            messages.insert(0, denial(self._session.asked))
+        await self._send(messages)
         while asked := self._account.take_asked():
-            if self._told:
+            # A history with a question that nobody answers takes no other message.
+            self._session = attrs.evolve(self._session, asked=tuple(one.id for one in asked))
+            if self._stopping:
                 # It asked instead of ending for its cancel. Another run would need another one.
-                self._session = attrs.evolve(self._session, asked=tuple(one.id for one in asked))
                 return End(How.CANCELLED, Proof.EVENT, usage=self._account.usage)
             self._running = trio.Event()
             self.reader.post(asked)
             try:
-                await self._send([await self._answers.receive()])
+                await self._answer()
             except BackendRefused as error:
-                # Somebody else has answered. The run that asked is over, and no other began.
-                return End(How.FAILED, Proof.EVENT, detail=str(error))
+                # The run that asked is over, and no other began.
+                raise BackendLost(f"the tool call was not answered: {error}", gone=True) from error
         if self._account.cancelled:
             return self._account.end(await self._see_it_out())
         return self._account.end(Proof.EVENT)
@@ -178,14 +189,39 @@ class LettaTurn:
             # A server that cannot do it, or not now, has fresh ones.
             with suppress(BackendError):
                 return await self._wire.fork(agent_id, conversation_id)
-        return await self._wire.make_conversation(agent_id)
+        made = await self._wire.make_conversation(agent_id)
+        # Nothing is asked in it.
+        self._session = attrs.evolve(self._session, asked=())
+        return made
+
+    async def _drop_made(self) -> None:
+        if self._made is not None:
+            await self._wire.drop_conversation(self._made)
+
+    async def _answer(self) -> None:
+        answer = await self._answers.receive()
+        with trio.CancelScope() as self._leaving:
+            if not self._stopping:
+                await self._send([answer])
+                return
+        # What was approved before the stop, and had not left by then, is not approved any more.
+        await self._send([denial(self._session.asked)])
+
+    def _left(self) -> None:
+        self._leaving = None
 
     async def _send(self, messages: Sequence[Message]) -> None:
         session = self._session
-        await self._wire.send(session.agent_id, session.conversation_id, messages, self._hear)
+        await self._wire.send(
+            session.agent_id, session.conversation_id, messages, self._hear, self._left
+        )
 
     def _hear(self, kind: str, frame: Frame) -> None:
+        self._left()
         for event in self._account.hear(kind, frame):
+            if self._session.asked:
+                # An answer is written down before the model is asked again.
+                self._session = attrs.evolve(self._session, asked=())
             self.reader.post(event)
         if self._account.run_id is not None:
             self._running.set()
@@ -208,19 +244,3 @@ class LettaTurn:
             except BackendError:
                 continue
         return Proof.CLAIMED
-
-
-async def _ask(emit: Emit, asked: Sequence[Asked]) -> Message:
-    replies: list[dict[str, Any]] = []
-    for one in asked:
-        try:
-            reply = await emit.ask(one.to_ask())
-        except Silenced:
-            # The agent's history must not be left with a question that nobody answers.
-            reply = DENY
-        replies.append(one.to_return(reply))
-    return _approval(replies)
-
-
-def _approval(returns: list[dict[str, Any]]) -> Message:
-    return {"type": "approval", "approvals": returns}

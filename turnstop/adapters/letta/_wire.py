@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias, TypeVar, final
+from typing import Any, Final, TypeVar, final
 from urllib.parse import quote
 
 import httpx
@@ -18,10 +18,9 @@ from letta_client import APIConnectionError, APIError, APIStatusError, AsyncLett
 from ..._errors import BackendError, BackendLost, BackendMisbehaved, BackendRefused
 from ...transports.httpcalls import Departures, read_events
 from ...transports.sse import ServerEvent
+from ._events import Frame, Message
 
 Answer = TypeVar("Answer")
-Frame: TypeAlias = Mapping[str, Any]
-Message: TypeAlias = dict[str, Any]
 
 _SHOWN: Final = 500
 
@@ -133,6 +132,7 @@ class Wire:
         conversation_id: str | None,
         messages: Sequence[Message],
         hear: Callable[[str, Frame], None],
+        sent: Callable[[], None],
     ) -> None:
         """Send messages, and read the stream that answers them to its end.
 
@@ -141,8 +141,10 @@ class Wire:
             conversation_id: the conversation.
             messages: what is said: one, or an approval and one.
             hear: is given each event: its kind, and what it says.
+            sent: called when the messages have left.
 
-        **Cancellation:** lets go of the stream; the server goes on.
+        **Cancellation:** before `sent`, nothing is said. Then it lets go of the stream, and the
+        server goes on.
         """
         more: Any = {
             "messages": messages,
@@ -150,16 +152,18 @@ class Wire:
             "stream_tokens": True,
             "include_pings": True,
         }
-        if conversation_id is None:
-            making = self._client.agents.messages.with_streaming_response.create(agent_id, **more)
-        else:
-            said = self._client.conversations.messages
-            making = said.with_streaming_response.create(conversation_id, **more)
-        try:
-            async with making as answer:
-                await _read(answer.http_response, hear)
-        except Exception as error:
-            raise explain(error, self._url) from error
+        with self._departures.awaited(sent) as headers:
+            if conversation_id is None:
+                said = self._client.agents.messages.with_streaming_response
+                making = said.create(agent_id, extra_headers=headers, **more)
+            else:
+                told = self._client.conversations.messages.with_streaming_response
+                making = told.create(conversation_id, extra_headers=headers, **more)
+            try:
+                async with making as answer:
+                    await _read(answer.http_response, hear)
+            except Exception as error:
+                raise explain(error, self._url) from error
 
     async def _calling(self, call: Awaitable[Answer]) -> Answer:
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 import httpx
@@ -21,6 +21,8 @@ from ._run import Run, steps_of, trace_of
 
 __all__ = ["RecordingLetta"]
 
+_ASKED: Final = "CONFLICT: Cannot send a new message: The agent is waiting for approval"
+_NOT_ASKED: Final = "Cannot process approval response: No tool call is currently awaiting approval."
 Cancels: TypeAlias = Literal["obeyed", "held", "refused", "ignored", "unanswered"]
 
 
@@ -64,6 +66,7 @@ class RecordingLetta(HeldStarts, httpx.AsyncBaseTransport):
         self._runs: dict[str, Run] = {}
         self._newest: dict[str, Run] = {}
         self._conversations: dict[str, str] = {}
+        self._answered: dict[str, set[str]] = {}
         self._pending: list[_Pending] = []
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -130,8 +133,10 @@ class RecordingLetta(HeldStarts, httpx.AsyncBaseTransport):
         made = self._converse(found)
         # What was said is in both, a question that waits too; what works in one is not.
         before = self._newest.get(agent or source)
+        number = made.json()["id"]
         if before is not None and before.waits:
-            self._newest[made.json()["id"]] = before
+            self._newest[number] = before
+        self._answered[number] = {*self._answered.get(agent or source, ())}
         return made
 
     async def _send(
@@ -144,20 +149,25 @@ class RecordingLetta(HeldStarts, httpx.AsyncBaseTransport):
         before = self._newest.get(conversation or agent)
         if messages[0].get("type") == "approval":
             replies = messages.pop(0)["approvals"]
+            answered = self._answered.setdefault(conversation or agent, set())
+            calls = {one["tool_call_id"] for one in replies}
             if before is not None and before.waits:
+                answered |= calls
                 before.answer(replies)
                 if not messages:
                     return await self._go_on(self._begin(agent, conversation, before.work))
                 self._over(before.work)
-            if not messages:
-                return _no(400, "No tool call is currently awaiting approval.")
+            elif not messages or not calls <= answered:
+                run = Run(next(self._numbers), agent, conversation, Work("", "", None, 0.0))
+                return self._refuse_in_a_stream(run, _NOT_ASKED)
         (said,) = messages
         work = Work("", _text_of(said["content"]), conversation or agent, trio.current_time())
         self.works.append(work)
         if (why := self._busy(before, conversation)) is not None:
             return why
         if before is not None and before.waits:
-            return self._refuse_in_a_stream(Run(next(self._numbers), agent, conversation, work))
+            run = Run(next(self._numbers), agent, conversation, work)
+            return self._refuse_in_a_stream(run, _ASKED)
         if not self.refuses:
             work.began_at = trio.current_time()
         return await self._start(self._begin(agent, conversation, work))
@@ -167,10 +177,10 @@ class RecordingLetta(HeldStarts, httpx.AsyncBaseTransport):
             await self.approvals_wait_for.wait()
         return self._stream(run)
 
-    def _refuse_in_a_stream(self, run: Run) -> httpx.Response:
+    def _refuse_in_a_stream(self, run: Run, why: str) -> httpx.Response:
         run.work.name = run.id
         run.stream.say_raw(event(ping(run.number, run.id)))
-        run.end("error", "CONFLICT: Cannot send a new message: The agent is waiting for approval")
+        run.end("error", why)
         return self._stream(run)
 
     async def _start(self, run: Run) -> httpx.Response:
