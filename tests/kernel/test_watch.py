@@ -279,6 +279,25 @@ async def test_an_alarm_that_is_called_off_keeps_nobody_until_it_would_have_rung
     assert lasting.rung == [start + 7]
 
 
+async def test_those_that_are_left_ring_in_time_once_many_were_called_off(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    watch = Watch([])
+    start = trio.current_time()
+    alarms = {1 + number * 37 % 101: Alarm() for number in range(4 * FEW)}
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch.run, lambda: None)
+        for after, alarm in alarms.items():
+            watch.set_later(alarm, start + after)
+        for after in [after for after in alarms if after % 3]:
+            watch.call_off(alarms.pop(after))
+        await trio.sleep(200)
+        watch.close()
+    assert {after: alarm.rung for after, alarm in alarms.items()} == {
+        after: [start + after] for after in alarms
+    }
+
+
 async def test_an_alarm_that_is_set_anew_rings_at_its_last_time_however_many_are_called_off(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
