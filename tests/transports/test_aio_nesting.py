@@ -64,8 +64,9 @@ async def test_rooms_in_a_task_of_a_nursery_around_the_loop(
     checked = trio.Event()
 
     async def use(aio: Aio) -> None:
-        with pytest.raises(RuntimeError, match=MESSAGE):
+        with pytest.raises(RuntimeError, match=MESSAGE) as caught:
             await open_and_close(aio)
+        assert "stands inside the nursery in which this task runs." in str(caught.value)
         checked.set()
 
     async with trio.open_nursery() as nursery:
@@ -83,9 +84,10 @@ async def test_a_loop_that_a_task_opens_for_its_siblings(
             await trio.sleep(100)
 
     async with trio.open_nursery() as nursery:
-        aio = await nursery.start(own)
-        with pytest.raises(RuntimeError, match=MESSAGE):
+        aio = await nursery.start(own, name="the holder")
+        with pytest.raises(RuntimeError, match=MESSAGE) as caught:
             await open_and_close(aio)
+        assert "stands in the holder, another task of a nursery around" in str(caught.value)
         nursery.cancel_scope.cancel()
 
 
@@ -120,7 +122,7 @@ async def test_another_loop_is_not_taken_for_this_one(
         async with open_bridge() as two:
             assert await open_and_close(one) == "opened"
             assert await open_and_close(two) == "opened"
-        with pytest.raises(RuntimeError, match=MESSAGE):
+        with pytest.raises(RuntimeError, match="the asyncio loop is closed: keep"):
             await open_and_close(two)
 
 

@@ -21,7 +21,7 @@ from ._filing import NOBODY, Task
 from ._host import Doorway, Host
 from ._iterating import Iteration
 from ._joining import end_tasks
-from ._nesting import encloses
+from ._nesting import descends, encloses
 from ._records import AioStatistics, Bridged, describe, name_of
 
 __all__ = ["Aio", "open_aio"]
@@ -193,15 +193,21 @@ class Aio:
         return tuple(task for task in tasks if task.alive)
 
     def check_nesting(self) -> None:
-        """Raise RuntimeError where the loop would close before what this task opens now.
+        """Raise RuntimeError where the loop closes before what this task opens now, or has closed.
 
         For a backend's `check_nesting`.
         """
-        if not encloses(self._nursery, trio.lowlevel.current_task()):
+        self._check_open()
+        here = trio.lowlevel.current_task()
+        if not encloses(self._nursery, here):
+            owner = self._nursery.parent_task
+            stands = "inside the nursery in which this task runs"
+            if not descends(here, owner):
+                stands = f"in {owner.name}, another task of a nursery around this one"
             raise RuntimeError(
                 "the backend's asyncio loop would close before these rooms: its `async with "
-                "open_...()` stands inside the nursery in which this task runs. Move it out, "
-                "around that nursery, or open both in one task, the backend first"
+                f"open_...()` stands {stands}. Move it out, around that nursery, or open both in "
+                "one task, the backend first"
             )
 
     def statistics(self) -> AioStatistics:
