@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
+from turnstop.transports import loopback as transport
 from turnstop.transports.framed import MessageSplitter, frame
 from turnstop.transports.loopback import Loopback, open_loopback
 from turnstop.transports.process import ChildProcess, Grace, open_process
@@ -39,6 +41,13 @@ while True:
         import time
         time.sleep(300)
     elif do == "fork":
+        os._exit(0)
+    elif do == "leave a word" and os.fork() == 0:
+        import time
+        time.sleep(0.1)
+        os.write(1, b'Content-Length: 14\\r\\n\\r\\n{"last": true}')
+        os._exit(0)
+    elif do == "leave a word":
         os._exit(0)
     else:
         os.write(1, b"Content-Length: %d\\r\\n\\r\\n%b" % (length, body))
@@ -166,23 +175,72 @@ async def test_strangers_who_say_nothing_hold_nobody_up() -> None:
         await client.stream.aclose()
 
 
-async def test_the_door_survives_that_no_file_may_be_opened(
+async def test_of_many_strangers_the_first_are_turned_away_whoever_was_before() -> None:
+    async with loopback() as (found, _):
+        for _number in range(33):
+            stranger = await trio.open_tcp_stream("127.0.0.1", found.port)
+            await stranger.send_all(b"GET / HTTP/1.1\r\n\r\n")
+            assert await stranger.receive_some() == b""
+            await stranger.aclose()
+        mute = [await trio.open_tcp_stream("127.0.0.1", found.port) for _ in range(40)]
+        # Before their time is over, which is later.
+        with trio.fail_after(3.0):
+            for stranger in mute[:8]:
+                assert await stranger.receive_some() == b""
+        for stranger in mute:
+            await stranger.aclose()
+
+
+async def test_one_that_is_turned_away_while_it_proves_itself_is_not_let_in(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    accept, failed = trio.SocketListener.accept, list[int]()
+    receive, late, held = transport._receive, trio.Event(), trio.Event()
+
+    async def slow(stream: trio.SocketStream) -> bytes:
+        chunk = await receive(stream)
+        if chunk and not held.is_set():
+            held.set()
+            await late.wait()
+        return chunk
+
+    monkeypatch.setattr(transport, "_receive", slow)
+    async with loopback() as (found, _):
+        first = await connected(found)
+        await held.wait()
+        mute = [await trio.open_tcp_stream("127.0.0.1", found.port) for _ in range(32)]
+        assert await first.hear() is None
+        late.set()
+        client = await connected(found)
+        assert await client.hear() is not None
+        assert not found.broken.is_set()
+        for stream in (*mute, first.stream, client.stream):
+            await stream.aclose()
+
+
+async def test_the_door_survives_that_no_file_may_be_opened(
+    monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock
+) -> None:
+    accept, failed, full = trio.SocketListener.accept, list[int](), True
 
     async def no_more(listener: trio.SocketListener) -> trio.SocketStream:
         await trio.lowlevel.checkpoint()
-        if not failed:
+        if full:
             failed.append(errno.EMFILE)
             raise OSError(errno.EMFILE, "no more files")
         return await accept(listener)
 
     monkeypatch.setattr(trio.SocketListener, "accept", no_more)
     async with loopback() as (found, _):
+        while not failed:
+            await trio.lowlevel.checkpoint()
+        # It takes a breath before it tries again.
+        for _pass in range(20):
+            await trio.lowlevel.checkpoint()
+        assert len(failed) == 1
+        full = False
+        mock_clock.jump(1.0)
         client = await connected(found)
         assert await client.hear() is not None
-        assert failed
         await client.stream.aclose()
 
 
@@ -193,6 +251,7 @@ async def test_garbage_is_told_and_ends_it() -> None:
         await client.say({"do": "babble"})
         await found.broken.wait()
         assert "it wrote what is no message: 'Segmentation fault'" in str(found.loss())
+        assert found.loss().__cause__ is found.why
         assert await client.hear() is None
         await client.stream.aclose()
 
@@ -234,6 +293,48 @@ async def test_an_exit_is_seen_behind_a_child_that_holds_the_pipes() -> None:
         if sys.platform == "linux":
             return
         os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def slow_clock() -> MockClock:
+    """So that what may take a moment may take it on a busy machine too."""
+    return MockClock(rate=0.02)
+
+
+async def test_what_is_said_a_moment_after_the_exit_is_handed_on_before_the_end_is_told(
+    slow_clock: MockClock,
+) -> None:
+    seen: list[tuple[str, object]] = []
+    async with loopback(lambda direction, message: seen.append((direction, message))) as (found, _):
+        client = await connected(found)
+        await client.hear()
+        await client.say({"do": "leave a word"})
+        await found.broken.wait()
+        assert seen[-1] == ("<-", {"last": True})
+        assert await client.hear() == {"last": True}
+        await client.stream.aclose()
+
+
+async def test_it_lasts_while_the_program_runs(mock_clock: MockClock) -> None:
+    async with loopback() as (found, _):
+        client = await connected(found)
+        await client.hear()
+        mock_clock.jump(10.0)
+        await client.say({"id": 1})
+        assert await client.hear() == {"id": 1}
+        assert not found.broken.is_set()
+        await client.stream.aclose()
+
+
+async def test_what_the_program_does_not_take_has_not_gone_by() -> None:
+    seen: list[object] = []
+    async with open_process([sys.executable, "-c", ""], name="none", grace=GRACE) as process:
+        await process.wait()
+        async with open_loopback(process, lambda *said: seen.append(said)) as found:
+            client = await connected(found)
+            assert await client.hear() is None
+            await client.stream.aclose()
+    assert seen == []
 
 
 async def test_a_client_that_leaves_is_told() -> None:
