@@ -597,7 +597,7 @@ async def silent(**_: object) -> object:
         ("create", nameless_session, BackendMisbehaved, "has no id"),
         ("create", cancelled, BackendMisbehaved, "cancelled"),
         ("create", broken, BackendRefused, "Parlant opened no session: NoSuchSession"),
-        ("create_customer_message", no_session, BackendMisbehaved, "answered None"),
+        ("create_customer_message", no_session, BackendMisbehaved, "of type NoneType"),
         ("create_customer_message", cancelled, BackendMisbehaved, "cancelled"),
         ("create_customer_message", broken, BackendRefused, "took no message in session"),
     ],
@@ -637,6 +637,25 @@ async def test_what_began_in_spite_of_a_bad_answer_is_ended(autojump_clock: Mock
             with pytest.raises(error):
                 await read(kitchen.turn())
             assert not kitchen.tasks
+
+
+async def test_what_began_in_spite_of_a_bad_answer_and_refuses_to_end_keeps_nobody(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_kitchen() as kitchen:
+        assert kitchen.engine.server is not None
+        sessions = kitchen.engine.server.container[APPLICATION].sessions
+
+        async def take_and_forget(**options: Any) -> object:
+            await sessions.create_customer_message(**options)
+            return SimpleNamespace(message="bake")
+
+        kitchen.engine.swallows = True
+        kitchen.replace(create_customer_message=take_and_forget)
+        with pytest.raises(BackendMisbehaved, match=r"of type Simple.* refuses to end") as caught:
+            await read(kitchen.turn())
+        assert "bake" not in str(caught.value)
+        assert trio.current_time() < BUDGET.cancel_within
 
 
 @pytest.mark.parametrize("method", ["create", "create_customer_message"])
@@ -736,8 +755,9 @@ async def test_an_engine_that_blocks_the_loop_holds_everybody_up_and_nobody_for_
 
 async def test_content_that_is_no_text_is_refused(autojump_clock: MockClock) -> None:
     async with open_kitchen() as kitchen:
-        with pytest.raises(BackendRefused, match="is asked by a text"):
+        with pytest.raises(BackendRefused, match="is asked by a text") as caught:
             await read(kitchen.rooms.turn("kitchen", b"bake"))
+        assert "bake" not in str(caught.value)
         assert not kitchen.engine.works
 
 

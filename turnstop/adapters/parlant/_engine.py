@@ -109,7 +109,8 @@ class Engine:
                 root.set_name(_name(session.id))
                 root.add_done_callback(end)
         if root is None or root is before or not isinstance(getattr(event, "offset", None), int):
-            raise BackendMisbehaved(f"Parlant took a message, and answered {event!r}")
+            kind = type(event).__name__
+            raise BackendMisbehaved(f"Parlant took a message, and answered what is of type {kind}")
         return Posted(session.id, event.trace_id, event.offset, root)
 
     async def stop(self, posted: Posted) -> None:
@@ -139,7 +140,8 @@ class Engine:
         )
         events = [*found] if isinstance(found, Sequence) else [found]
         if not all(isinstance(getattr(one, "offset", None), int) for one in events):
-            raise BackendMisbehaved(f"Parlant has no events, but {found!r}")
+            kinds = {type(one).__name__ for one in events}
+            raise BackendMisbehaved(f"Parlant has no events, but what is of type {sorted(kinds)}")
         return sorted(events, key=lambda event: event.offset)
 
     async def _send(self, session_id: str, text: str) -> Any:

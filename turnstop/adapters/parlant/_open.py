@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, final
 import attrs
 import trio
 
-from ..._errors import BackendError, BackendLost, BackendRefused
+from ..._errors import BackendError, BackendLost, BackendMisbehaved, BackendRefused
 from ...abc import Backend, RemoteTurn, Request, current_turn
 from ...transports.aio import Aio, open_aio
 from ...transports.reading import Reader, Reading, open_reading
@@ -109,7 +109,9 @@ class _Parlant:
 
     async def start(self, request: Request[str]) -> RemoteTurn:
         if not isinstance(request.content, str):
-            raise BackendRefused(f"Parlant is asked by a text: got {request.content!r}")
+            # What was asked is nobody's business in a log.
+            kind = type(request.content).__name__
+            raise BackendRefused(f"Parlant is asked by a text, and this is of type {kind}")
         if self.served.outcome is not None:
             raise BackendLost(f"{self.served.outcome}: open it again", gone=True)
         session = request.session if request.previous is None else None
@@ -148,6 +150,8 @@ class _Parlant:
                     "gone, retire the room, and it has another one"
                 ) from error
             await turn.undo()
+            if turn.works:
+                raise BackendMisbehaved(f"{error}; and what began refuses to end") from error
             raise
 
 

@@ -74,9 +74,10 @@ class ParlantTurn:
             self.reader.post(error)
 
     async def undo(self) -> None:
-        """End what has begun though nobody waits for it any more."""
-        with owner(self._turn_id):
-            await self._aio.end_owned()
+        """End what has begun though nobody waits for it any more, as far as it lets itself be."""
+        # The processing task first, and alone: what it has started may be its message.
+        await self._aio.sweep(self._owned(self._turn_id)[:1])
+        await self._aio.sweep(self._owned(self._turn_id))
         await self._aio.sweep(self._owned(self.tools))
 
     @property
