@@ -52,6 +52,17 @@ async def test_a_call_may_see_by_itself_that_nobody_answers(autojump_clock: Mock
         await call_unless(gone, lambda: answer(3.0), grace=2.0)
 
 
+async def test_the_grace_begins_when_nobody_will_answer_any_more(autojump_clock: MockClock) -> None:
+    gone = trio.Event()
+
+    async def answer_late() -> str:
+        await trio.sleep(5.0)
+        gone.set()
+        return await answer(1.0)
+
+    assert await call_unless(gone, answer_late, grace=2.0) == "yes"
+
+
 async def test_a_calls_error_leaves_as_itself(autojump_clock: MockClock) -> None:
     error = ZeroDivisionError()
 
