@@ -885,32 +885,65 @@ async def test_a_stop_in_the_step_of_an_approval_denies(autojump_clock: MockCloc
         assert work.replies == denials(ask.id)
 
 
-@pytest.mark.parametrize("left", [False, True])
-async def test_an_approval_that_is_on_its_way_is_taken_back_until_it_has_left(
-    left: bool, autojump_clock: MockClock
+@pytest.mark.parametrize("seen", ["before it left", "when it had left", "by nobody"])
+async def test_an_approval_that_is_on_its_way_is_taken_back_while_it_is_seen_to_be_here(
+    seen: str, autojump_clock: MockClock
 ) -> None:
     async with open_double() as double:
-        actor, work = double.enter(), await double.work()
-        ask = await ask_of(double, actor, work)
         handle = double.server.handle_async_request
 
         async def slow(request: httpx.Request) -> httpx.Response:
-            if not left:
+            approves = b'"approval"' in request.content
+            if seen == "by nobody":
+                request.extensions.pop("trace", None)
+            if approves and seen == "before it left":
                 await trio.sleep(1.0)
             answer = await handle(request)
-            if left:
+            if approves and seen != "before it left":
                 await trio.sleep(1.0)
             return answer
 
         double.server.handle_async_request = slow  # type: ignore[method-assign]
+        actor, work = double.enter(), await double.work()
+        ask = await ask_of(double, actor, work)
         assert actor.turn.answer(ask, "approve")
         await trio.sleep(0.5)
         actor.turn.stop()
         assert (await actor.settled()).ending is Ending.STOPPED
-        told = [body["messages"][0] for _, body in double.sent("messages")][1:]
+        told = [body["messages"][0]["approvals"] for _, body in double.sent("messages")[1:]]
         approved = [{"type": "approval", "tool_call_id": ask.id, "approve": True}]
-        assert [one["approvals"] for one in told] == [approved if left else denials(ask.id)]
-        assert len(double.sent("cancel")) == 1
+        assert told == [denials(ask.id) if seen == "before it left" else approved]
+        assert len(work.told_at) == 1
+        assert not work.runs
+
+
+async def test_an_approval_that_leaves_in_the_step_of_the_stop_is_not_called_denied(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_double() as double:
+        handle = double.server.handle_async_request
+
+        async def busy(request: httpx.Request) -> httpx.Response:
+            with trio.CancelScope(shield=b'"approval"' in request.content):
+                await trio.sleep(0.1)
+                answer = await handle(request)
+            await trio.lowlevel.checkpoint()
+            return answer
+
+        double.server.handle_async_request = busy  # type: ignore[method-assign]
+        actor, work = double.enter(), await double.work()
+        ask = await ask_of(double, actor, work)
+        assert actor.turn.answer(ask, "approve")
+        await trio.sleep(0.05)
+        actor.turn.stop()
+        settlement = await actor.settled()
+        assert work.runs
+        assert (settlement.ending, settlement.gone) == (Ending.UNCONFIRMED, False)
+        assert "an approval left" in str(settlement.errors)
+        double.server.handle_async_request = handle  # type: ignore[method-assign]
+        second, its = double.enter(), await double.work(1)
+        double.server.end(its)
+        assert (await second.settled()).ending is Ending.FINISHED
 
 
 UNREACHED = pytest.mark.parametrize(
@@ -1079,7 +1112,8 @@ async def test_a_question_left_by_somebody_else_fails_the_turn(autojump_clock: M
         (httpx.ConnectError("refused"), BackendRefused, "start the Letta server"),
         (httpx.ConnectTimeout("slow"), BackendRefused, "start the Letta server"),
         (httpx.Response(401, json={}), BackendRefused, "api_key"),
-        (httpx.Response(404, text="not here"), BackendRefused, "not here"),
+        (httpx.Response(403, text="not you"), BackendRefused, "not you"),
+        (httpx.Response(404, text="not here"), BackendMisbehaved, "no Letta server.* as /v1"),
         (httpx.Response(500, text="oh"), BackendMisbehaved, "HTTP 500"),
         (httpx.Response(200, text="<html>"), BackendMisbehaved, "no Letta server"),
         (httpx.Response(200, json={"status": "ok"}), BackendMisbehaved, "no Letta server"),
@@ -1094,6 +1128,35 @@ async def test_what_answers_must_be_a_letta_server(instead: Any, kind: type, tex
             async with open_letta(URL, agent_id=AGENT, transport=server):
                 raise AssertionError("it was opened")
     assert len(server.calls) == 1
+
+
+@pytest.mark.parametrize("url", ["", "localhost:8283", "ftp://localhost"])
+async def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(BackendRefused, match=r"is no address: write it as http://"):
+        async with open_letta(url, agent_id=AGENT):
+            raise AssertionError("it was opened")
+
+
+@pytest.mark.parametrize("agent_id", [None, 7, ["agent-1"]])
+async def test_an_agent_that_is_none_is_a_mistake(agent_id: Any) -> None:
+    with pytest.raises(TypeError, match="an agent's id, or an async function"):
+        async with open_letta(URL, agent_id=agent_id, transport=httpx.MockTransport(fine)):
+            raise AssertionError("it was opened")
+
+
+async def no_agent(room: str) -> None:
+    pass
+
+
+@pytest.mark.parametrize("agent_id", [str.upper, no_agent])
+async def test_a_function_that_names_no_agent_is_a_mistake(
+    agent_id: Any, autojump_clock: MockClock
+) -> None:
+    async with open_double(agent_id) as double:
+        with pytest.raises(TypeError, match=r"async function .* for 'kitchen' it does not"):
+            async with double.rooms.turn("kitchen", "bake") as turn:
+                async for _ in turn:
+                    pass
 
 
 @pytest.mark.parametrize("found", ["1.6.5", "1.7.0", "0.1.9", "2.0.0"])

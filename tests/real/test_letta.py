@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import httpx
 import pytest
 import trio
 
@@ -82,8 +83,33 @@ class World:
         assert not (turn.settlement.gone and self.lab.alive(token))
 
 
+@attrs.define
+class Losing(httpx.AsyncBaseTransport):
+    """Loses answers to questions: on their way there, or what the server says to them."""
+
+    loses: str = ""
+    _inner: httpx.AsyncHTTPTransport = attrs.field(factory=httpx.AsyncHTTPTransport)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if not self.loses or b'"approval"' not in await request.aread():
+            return await self._inner.handle_async_request(request)
+        if self.loses == "nobody listens":
+            raise httpx.ConnectError(self.loses)
+        if self.loses == "what is said to it":
+            response = await self._inner.handle_async_request(request)
+            await response.aread()
+        raise httpx.ReadError(self.loses)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
 @asynccontextmanager
-async def open_world(conversations: bool = True, asks: bool = False) -> AsyncGenerator[World, None]:
+async def open_world(
+    conversations: bool = True,
+    asks: bool = False,
+    transport: httpx.AsyncBaseTransport | None = None,
+) -> AsyncGenerator[World, None]:
     with trio.fail_after(PATIENCE):
         url = await start_letta()
     with trio.fail_after(PATIENCE):
@@ -93,7 +119,9 @@ async def open_world(conversations: bool = True, asks: bool = False) -> AsyncGen
                 return await make_agent(url, lab.url, asks=asks)
 
             agent = await agent_of("all") if conversations else agent_of
-            async with open_letta(url, agent_id=agent, conversations=conversations) as backend:
+            async with open_letta(
+                url, agent_id=agent, conversations=conversations, transport=transport
+            ) as backend:
                 yield World(lab, url, backend)
 
 
@@ -255,6 +283,45 @@ async def test_a_stop_while_a_person_is_asked_leaves_no_question(conversations: 
         await world.is_honest(turn, token)
         world.lab.release(token)
         await world.answers(rooms)
+
+
+@PLACES
+@pytest.mark.parametrize(
+    ("loses", "ending"),
+    [
+        ("nobody listens", Ending.STOPPED),
+        ("it", Ending.UNCONFIRMED),
+        ("what is said to it", Ending.UNCONFIRMED),
+    ],
+)
+async def test_a_denial_that_is_lost_is_said_by_the_next_turn(
+    conversations: bool, loses: str, ending: Ending, nursery: trio.Nursery
+) -> None:
+    losing = Losing()
+
+    async def release_next(lab: Lab, token: str) -> None:
+        await lab.until(lambda: len(lab.requests(token)) == 2)
+        await lab.parked(token)
+        lab.release(token)
+
+    async with (
+        open_world(conversations, asks=True, transport=losing) as world,
+        world.rooms() as rooms,
+    ):
+        token, prompt = write_prompt(Behaviour("park", 1))
+        async with rooms.turn("kitchen", prompt) as turn:
+            await world.lab.parked(token)
+            world.lab.order(token, "call", "ring_bell", {"times": 2})
+            async for event in turn:
+                if isinstance(event, Ask):
+                    losing.loses = loses
+                    if loses == "what is said to it":
+                        nursery.start_soon(release_next, world.lab, token)
+                    turn.stop()
+        assert turn.ending is ending
+        losing.loses = ""
+        for _ in range(2):
+            await world.answers(rooms)
 
 
 @PLACES

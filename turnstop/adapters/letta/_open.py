@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TypeAlias, final
+from typing import Final, TypeAlias, final
 
 import httpx
 import trio
@@ -18,6 +18,8 @@ from ._wire import Wire
 
 AgentOf: TypeAlias = Callable[[str], Awaitable[str]]
 """Names a room's agent by its id; it may make one."""
+
+_AGENT_ID: Final = "agent_id is an agent's id, or an async function that is given a room"
 
 
 @final
@@ -49,7 +51,13 @@ class _Letta:
 
     async def _agent_of(self, room: str) -> str:
         agent = self._agent_id
-        return agent if isinstance(agent, str) else await agent(room)
+        if isinstance(agent, str):
+            return agent
+        making = agent(room)
+        found = await making if isinstance(making, Awaitable) else None
+        if not isinstance(found, str):
+            raise TypeError(f"{_AGENT_ID}, and returns one: for {room!r} it does not")
+        return found
 
 
 @asynccontextmanager
@@ -84,13 +92,16 @@ async def open_letta(
 
     Raises:
         ImportError: letta-client is not in the range that is needed.
-        BackendRefused: nothing listens at `url`, or it wants another key.
+        TypeError: `agent_id` is neither.
+        BackendRefused: nothing listens at `url`, it is no address, or it wants another key.
         BackendLost: the server did not answer.
         BackendMisbehaved: what answers there is no Letta server.
 
     **Cancellation:** the connections are closed when the body has left.
     """
     check_sdk()
+    if not isinstance(agent_id, str) and not callable(agent_id):
+        raise TypeError(f"{_AGENT_ID}: got {agent_id!r}")
     # A server that has answered 500 resets the connection under the next request on it, and a
     # message that is lost in this way may have begun a run.
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)

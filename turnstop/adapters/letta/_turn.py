@@ -76,6 +76,7 @@ class LettaTurn:
         self._abandoned = self._stopping = self._astray = False
         self._made: str | None = None
         self._leaving: trio.CancelScope | None = None
+        self._tells = False
         self._revealed = trio.Event()
 
     @property
@@ -200,15 +201,19 @@ class LettaTurn:
 
     async def _answer(self) -> None:
         answer = await self._answers.receive()
-        with trio.CancelScope() as self._leaving:
+        with trio.CancelScope() as scope:
             if not self._stopping:
+                # Where nothing tells that it has left, it may have.
+                self._leaving = scope if self._tells else None
                 await self._send([answer])
                 return
+        if scope.cancelled_caught and self._leaving is None:
+            raise BackendLost("an approval left as the turn was stopped: look at what it does")
         # What was approved before the stop, and had not left by then, is not approved any more.
         await self._send([denial(self._session.asked)])
 
     def _left(self) -> None:
-        self._leaving = None
+        self._tells, self._leaving = True, None
 
     async def _send(self, messages: Sequence[Message]) -> None:
         session = self._session
@@ -217,7 +222,6 @@ class LettaTurn:
         )
 
     def _hear(self, kind: str, frame: Frame) -> None:
-        self._left()
         for event in self._account.hear(kind, frame):
             if self._session.asked:
                 # An answer is written down before the model is asked again.

@@ -13,7 +13,13 @@ from typing import Any, Final, TypeVar, final
 from urllib.parse import quote
 
 import httpx
-from letta_client import APIConnectionError, APIError, APIStatusError, AsyncLetta
+from letta_client import (
+    APIConnectionError,
+    APIError,
+    APIStatusError,
+    AsyncLetta,
+    NotFoundError,
+)
 
 from ..._errors import BackendError, BackendLost, BackendMisbehaved, BackendRefused
 from ...transports.httpcalls import Departures, read_events
@@ -45,9 +51,15 @@ class Wire:
 
         **Cancellation:** changes nothing.
         """
-        found = await self._calling(self._client.health())
+        none = f"what answers at {self._url} is no Letta server: its address has no path, as /v1"
+        try:
+            found = await self._client.health()
+        except NotFoundError as error:
+            raise BackendMisbehaved(none) from error
+        except Exception as error:
+            raise explain(error, self._url) from error
         if not isinstance(getattr(found, "version", None), str):
-            raise BackendMisbehaved(f"what answers at {self._url} is no Letta server")
+            raise BackendMisbehaved(none)
 
     async def make_conversation(self, agent_id: str) -> str:
         """Make a conversation of an agent, and return its id.
@@ -200,6 +212,8 @@ def explain(error: Exception, url: str) -> BackendError:
         return BackendRefused(
             f"nothing answers at {url}: start the Letta server, or correct the url"
         )
+    if isinstance(cause, (httpx.UnsupportedProtocol, httpx.InvalidURL)):
+        return BackendRefused(f"{url!r} is no address: write it as http://localhost:8283")
     if isinstance(cause, httpx.TimeoutException):
         return BackendLost(
             f"Letta at {url} said nothing for too long: look at the server, or raise read_gap"
