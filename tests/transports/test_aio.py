@@ -220,6 +220,30 @@ async def test_a_call_that_refuses_to_end_is_abandoned_after_the_grace(
     assert len(caplog.records) == 1
 
 
+async def test_a_call_that_is_late_to_end_as_cancelled_is_forgotten_without_a_word(
+    open_bridge: Opener, clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    tidied_up = asyncio.Event()
+
+    async def tidy_up() -> None:
+        try:
+            await wait_for_ever()
+        finally:
+            await tidied_up.wait()
+
+    async def release() -> None:
+        tidied_up.set()
+
+    async with open_bridge(grace=GRACE) as aio:
+        with trio.move_on_after(1):
+            await aio.call(tidy_up)
+        assert aio.statistics().abandoned == 1
+        await aio.call(release)
+        await aio.call(asyncio.sleep, 0)
+        assert (aio.statistics().abandoned, aio.statistics().errors) == (0, 0)
+    assert len(caplog.records) == 1
+
+
 async def test_outer_scopes_that_expire_later_cancel_it_only_once(
     open_bridge: Opener, clock: MockClock
 ) -> None:

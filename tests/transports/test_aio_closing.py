@@ -74,11 +74,14 @@ async def test_a_task_that_does_not_end_is_left_behind_by_name(
     assert trio.current_time() - began == 2
     assert all(work.cancelled >= 1 for work in works)
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
-    told = "does not end: left behind, with its loop closed"
-    assert sorted(record.getMessage() for record in caplog.records) == [
-        f"asyncio task of nobody (Stubborn.work) of no turn {told}",
-        f"asyncio task of the turn (Stubborn.work) of turn 'turn 7' {told}",
-    ]
+    of_turn = "asyncio task of the turn (Stubborn.work) of turn 'turn 7'"
+    of_nobody = "asyncio task of nobody (Stubborn.work) of no turn"
+    unswept, left = (record.getMessage() for record in caplog.records)
+    assert unswept.startswith("turns have left something, which leftovers()")
+    assert unswept.endswith(f"owned(): {of_turn}")
+    assert left == (
+        f"left behind, with the loop closed, for it does not end: {of_nobody}; {of_turn}"
+    )
     # Nor is it reported that it was destroyed while it was pending.
     caplog.clear()
     KEPT.clear()

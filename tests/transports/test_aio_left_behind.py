@@ -86,7 +86,8 @@ async def test_who_waits_outside_is_told_that_the_loop_is_closed(
             nursery.start_soon(outside, aio)
             await trio.sleep(0.1)
     assert len(told) == 1
-    assert "(refuse) of no turn does not end" in caplog.text
+    assert "it does not end: asyncio task " in caplog.text
+    assert "(refuse) of no turn" in caplog.text
 
 
 async def test_who_waits_outside_and_is_cancelled_then_is_just_cancelled(

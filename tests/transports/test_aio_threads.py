@@ -8,13 +8,14 @@ from queue import Empty
 
 import pytest
 
+from turnstop.transports.aio._filing import Filing
 from turnstop.transports.aio._threads import Threads
 
 BOUND = 30
 
 
 def test_all_work_is_done_by_no_more_threads_than_allowed() -> None:
-    threads, names, together = Threads(), set(), threading.Barrier(2)
+    threads, names, together = Threads(Filing()), set(), threading.Barrier(2)
 
     def work(number: int) -> int:
         names.add(threading.current_thread().ident)
@@ -31,7 +32,7 @@ def test_all_work_is_done_by_no_more_threads_than_allowed() -> None:
 
 
 def test_work_waits_for_a_thread_to_be_free_and_may_be_cancelled_meanwhile() -> None:
-    threads, let_go = Threads(), threading.Event()
+    threads, let_go = Threads(Filing()), threading.Event()
     begun = threading.Semaphore(0)
     most = threads._max_workers
 
@@ -56,7 +57,7 @@ def test_work_waits_for_a_thread_to_be_free_and_may_be_cancelled_meanwhile() -> 
 
 @pytest.mark.parametrize("error", [ValueError("no"), Empty(), SystemExit(3)])
 def test_an_error_is_the_futures_and_the_thread_goes_on(error: BaseException) -> None:
-    threads = Threads()
+    threads = Threads(Filing())
 
     def fail() -> None:
         raise error

@@ -138,12 +138,13 @@ class Call(Generic[Result]):
             raise self._fatal
         if self._task is None or not self._task.done():
             raise closed()
-        if self._task.cancelled():
+        try:
+            return self._task.result()
+        except asyncio.CancelledError as cause:
             raise BackendMisbehaved(
                 f"{self.name} was cancelled inside the asyncio library, and nobody here asked for "
-                "it: look at what the library does when its connection ends"
-            )
-        return self._task.result()
+                "it: the cause of this error shows where"
+            ) from cause
 
     def _cancel(self) -> None:
         if self._task is not None:

@@ -1,4 +1,4 @@
-"""Which asyncio task belongs to which turn.
+"""Which asyncio task, and which function in a thread, belongs to which turn.
 
 Tasks are found by the context that they were made in: asyncio copies it from task to task and from
 callback to callback, so that what a library starts for a turn is the turn's, however deep it is.
@@ -10,18 +10,22 @@ from __future__ import annotations
 import asyncio
 import itertools
 import weakref
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from contextvars import Context
 from operator import itemgetter
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias, TypeVar, final
 
 import attrs
 
 from ...abc import current_turn
+from ._jobs import Job
 
-__all__ = ["NOBODY", "Filing"]
+__all__ = ["NOBODY", "Filed", "Filing", "tasks_of"]
+
+Result = TypeVar("Result")
 
 Task: TypeAlias = "asyncio.Task[Any]"
+Filed: TypeAlias = "Task | Job[Any]"
 
 NOBODY = ""
 """What `current_turn` is where a call belongs to no turn."""
@@ -31,25 +35,25 @@ _FEW = 32
 
 @attrs.define(eq=False)
 class _Shelf:
-    """Weak references to tasks, each with a number that tells which were made before it."""
+    """Weak references to what is filed, each with a number that tells what was made before it."""
 
     turn_id: str
-    _refs: list[tuple[int, weakref.ref[Task]]] = attrs.field(factory=list)
+    _refs: list[tuple[int, weakref.ref[Filed]]] = attrs.field(factory=list)
     _prune_at: int = _FEW
 
-    def add(self, number: int, task: Task) -> None:
-        self._refs.append((number, weakref.ref(task)))
+    def add(self, number: int, one: Filed) -> None:
+        self._refs.append((number, weakref.ref(one)))
         if len(self._refs) >= self._prune_at:
-            self._refs = [(number, weakref.ref(task)) for number, task in self._alive()]
+            self._refs = [(number, weakref.ref(one)) for number, one in self._alive()]
             self._prune_at = 2 * len(self._refs) + _FEW
 
-    def alive(self) -> list[Task]:
-        return [task for _, task in sorted(self._alive(), key=itemgetter(0))]
+    def alive(self) -> list[Filed]:
+        return [one for _, one in sorted(self._alive(), key=itemgetter(0))]
 
-    def _alive(self) -> list[tuple[int, Task]]:
+    def _alive(self) -> list[tuple[int, Filed]]:
         refs = [*self._refs]
         found = [(number, ref()) for number, ref in refs]
-        return [(number, task) for number, task in found if task is not None and not task.done()]
+        return [(number, one) for number, one in found if one is not None and not one.done()]
 
 
 @final
@@ -81,18 +85,28 @@ class Filing:
             self._shelf(turn_id).add(number, task)
         return task
 
-    def alive(self, turn_id: str) -> list[Task]:
-        """The tasks of this turn that have not ended, the oldest first."""
+    def employ(self, fn: Callable[[], Result]) -> Job[Result]:
+        """File a function that a thread is to run. In the context of who wants it run."""
+        job = Job(fn)
+        self._shelf(current_turn.get(NOBODY)).add(next(self._numbers), job)
+        return job
+
+    def alive(self, turn_id: str) -> list[Filed]:
+        """What of this turn has not ended, the oldest first."""
         shelf = self._shelves.get(id(turn_id)) if turn_id else self._nobodys
         return [] if shelf is None else shelf.alive()
 
-    def all_alive(self) -> list[tuple[str, Task]]:
-        """Every task that has not ended, with its turn."""
+    def all_alive(self) -> list[tuple[str, Filed]]:
+        """All that has not ended, with its turn."""
         shelves = [self._nobodys, *self._shelves.copy().values()]
-        return [(shelf.turn_id, task) for shelf in shelves for task in shelf.alive()]
+        return [(shelf.turn_id, one) for shelf in shelves for one in shelf.alive()]
+
+    def all_tasks(self) -> list[Task]:
+        """Every task that has not ended."""
+        return tasks_of(one for _, one in self.all_alive())
 
     def count_turns(self) -> int:
-        """How many turns have a task that has not ended."""
+        """How many turns have something that has not ended."""
         return sum(bool(shelf.alive()) for shelf in self._shelves.copy().values())
 
     def _shelf(self, turn_id: str) -> _Shelf:
@@ -110,3 +124,8 @@ class Filing:
         for key, shelf in [*self._shelves.items()]:
             if not shelf.alive():
                 del self._shelves[key]
+
+
+def tasks_of(filed: Iterable[Filed]) -> list[Task]:
+    """What can be told to end."""
+    return [one for one in filed if not isinstance(one, Job)]

@@ -7,6 +7,7 @@ import heapq
 import weakref
 from collections.abc import Callable, Coroutine
 from contextvars import Context
+from functools import partial
 from typing import Any, final
 
 import attrs
@@ -94,7 +95,7 @@ class HostedLoop:
         self._loop = loop
         loop.set_task_factory(self.filing.make)  # type: ignore[arg-type]
         loop.set_exception_handler(self._doorway.report)
-        loop.set_default_executor(_Executor())
+        loop.set_default_executor(_Executor(self.filing))
         self._loop._timer_handle_cancelled = self._note_cancelled_timer
 
     def _note_cancelled_timer(self, _: object) -> None:
@@ -126,7 +127,10 @@ def _only_member(error: BaseException) -> BaseException:
 class _Executor(trio_asyncio.TrioExecutor):  # type: ignore[misc, name-defined]
     """Threads whose work is given up with whoever waits for it: a loop's exit must not wait."""
 
+    def __init__(self, filing: Filing) -> None:
+        super().__init__()
+        self._filing = filing
+
     async def submit(self, func: Callable[..., Any], *args: Any) -> Any:
-        return await trio.to_thread.run_sync(
-            func, *args, limiter=self._limiter, abandon_on_cancel=True
-        )
+        job = self._filing.employ(partial(func, *args))
+        return await trio.to_thread.run_sync(job.run, limiter=self._limiter, abandon_on_cancel=True)

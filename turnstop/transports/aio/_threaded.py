@@ -62,7 +62,7 @@ class ThreadedLoop:
         loop = self._loop
         loop.set_task_factory(self.filing.make)  # type: ignore[arg-type]
         loop.set_exception_handler(self._doorway.report)
-        loop.set_default_executor(Threads())
+        loop.set_default_executor(Threads(self.filing))
         loop.call_soon(self.tell, self.ready.set)
         try:
             loop.run_forever()

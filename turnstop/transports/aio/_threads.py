@@ -13,6 +13,8 @@ from typing import Any, TypeVar, final
 import outcome
 import trio
 
+from ._filing import Filing
+
 __all__ = ["Threads"]
 
 Result = TypeVar("Result")
@@ -26,15 +28,18 @@ class Threads(ThreadPoolExecutor):
     asyncio takes no other kind: none of its threads is ever started.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, filing: Filing) -> None:
         super().__init__()
+        self._filing = filing
         self._waiting: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
         self._free = threading.Semaphore(self._max_workers)
 
     def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
         """Have a function run in a thread, soon."""
         future: Future[Result] = Future()
-        self._waiting.put((future, partial(fn, *args, **kwargs)))
+        job = self._filing.employ(partial(fn, *args, **kwargs))
+        future.add_done_callback(lambda _: job.call_off() if future.cancelled() else None)
+        self._waiting.put((future, job.run))
         if self._free.acquire(blocking=False):
             trio.lowlevel.start_thread_soon(self._work, lambda _: None, name="turnstop executor")
         return future
