@@ -30,6 +30,7 @@ from turnstop import (
 from turnstop.abc import End, How, Request, Silenced
 from turnstop.events import Ask, Event, Other, Text, Thought, ToolCall, Usage
 from turnstop.testing import Work
+from turnstop.transports.backlog import Backlog
 from turnstop.transports.reading import open_reading
 
 try:
@@ -51,6 +52,7 @@ except ImportError as absent:
     pytest.skip(str(absent), allow_module_level=True)
 
 BUDGET = StopBudget(cancel_within=2.0, kill_within=1.0)
+SAYS_VERSION = "import os, sys, time; '--version' in sys.argv and (print('1.0.102'), sys.exit());"
 Message = dict[str, Any]
 
 
@@ -387,6 +389,27 @@ async def test_a_failure_before_the_message_shows_is_a_failure(autojump_clock: M
         settlement = await here.settled(turn)
         assert settlement.ending is Ending.FAILED
         assert str(here.errors["hi"]) == "log in"
+
+
+async def test_a_failure_of_an_earlier_message_is_not_this_turns(
+    autojump_clock: MockClock,
+) -> None:
+    """It comes behind the next message, which has not shown itself yet."""
+    async with world() as here:
+        turn = here.begin("first")
+        work = await here.work("first")
+        await here.copilot.finish(work)
+        await here.settled(turn)
+        later = here.begin("second")
+        await trio.sleep(0.0005)
+        assert here.told("session.send")[1:]
+        cli = here.copilot.live[0]
+        cli.event(work.session, "session.error", message="no", originatingMessageId=work.name)
+        cli.event(work.session, "session.idle", mode="interactive")
+        second = await here.work("second")
+        assert later.settlement is None
+        await here.copilot.finish(second)
+        assert (await here.settled(later)).ending is Ending.FINISHED
 
 
 async def test_an_error_that_the_turn_got_over_is_none(autojump_clock: MockClock) -> None:
@@ -840,6 +863,7 @@ async def test_what_the_sdk_cannot_send_has_begun_nothing(
         assert why in str(error)
         await trio.sleep(0.1)
         assert here.told("session.abort") == here.let_go() == []
+        assert here.backend._clis.current._naming == {}
         here.begin("second")
         assert (await here.work("second")).session == work.session
 
@@ -876,6 +900,16 @@ async def test_ids_that_are_none_hurt_nobody() -> None:
             cli.note("<-", {"id": none, "result": {"messageId": "no"}})
         cli.note("<-", {"id": 1, "result": {"messageId": "m"}})
     assert named == ["m"]
+
+
+async def test_who_listens_to_a_cli_that_has_ended_learns_of_it() -> None:
+    async with open_reading() as reading:
+        cli = Cli(Any, reading, ("A", "b"), trio.Event(), BackendLost)  # type: ignore[arg-type]
+        cli.declare_lost()
+        backlog: Backlog[object] = Backlog()
+        cli.listen("s", backlog)
+        with trio.fail_after(5.0), pytest.raises(trio.EndOfChannel):
+            await backlog.receive()
 
 
 async def test_who_asks_a_cli_that_is_being_ended_learns_of_its_end() -> None:
@@ -1122,13 +1156,35 @@ async def test_an_old_cli_is_refused() -> None:
     [
         ("print('hi')", BackendRefused, "it wrote what is no message: 'hi': see that it is the"),
         ("sys.exit('no licence')", BackendLost, "exited with status 1; its stderr ends: no lic"),
+        ("sys.exit()", BackendLost, "had not answered yet: see that it is the Copilot CLI"),
         ("os.close(1); time.sleep(60)", BackendLost, "closed its stdout"),
     ],
 )
 async def test_what_is_no_copilot_is_told(does: str, error: type[BackendError], text: str) -> None:
-    version = "import os, sys, time; '--version' in sys.argv and (print('1.0.102'), sys.exit());"
     with trio.fail_after(30.0), pytest.raises(error, match=text):
-        async with open_copilot([sys.executable, "-c", version + does]):
+        async with open_copilot([sys.executable, "-c", SAYS_VERSION + does]):
+            pass
+
+
+async def test_what_the_sdk_cannot_import_is_told_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def load() -> None:
+        await trio.lowlevel.checkpoint()
+        raise ImportError("no such library")
+
+    monkeypatch.setattr(_sdk, "load", load)
+    with trio.fail_after(30.0), pytest.raises(ImportError, match="no such library"):
+        async with open_copilot([sys.executable, "-c", f"{SAYS_VERSION} time.sleep(60)"]):
+            pass
+
+
+async def test_a_program_of_the_sdks_name_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    (tmp_path / "copilot.py").write_text("raise SystemExit('it ran')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "copilot")
+    with pytest.raises(ImportError, match=r"copilot\.py, and that is not github-copilot-sdk"):
+        async with open_copilot(sys.executable):
             pass
 
 

@@ -11,7 +11,7 @@ from typing import Final
 import attrs
 import trio
 
-from ..._errors import BackendError, BackendRefused
+from ..._errors import BackendError, BackendLost, BackendRefused
 from ...transports.aio import Aio
 from ...transports.framed import Message
 from ...transports.loopback import Loopback, Tap, open_loopback
@@ -73,6 +73,7 @@ async def open_cli(aio: Aio, launch: Launch) -> AsyncGenerator[Cli, None]:
     Raises:
         BackendRefused: the program is missing, or does not answer, or not as the SDK wants it.
         BackendLost: it ended before it was ready.
+        ImportError: something that the SDK imports is missing.
 
     **Cancellation:** ends the CLI with all that it has started, within about four seconds.
     """
@@ -112,7 +113,8 @@ async def open_cli(aio: Aio, launch: Launch) -> AsyncGenerator[Cli, None]:
 
 def _never_answered(loopback: Loopback) -> BackendError:
     if loopback.why is None:
-        return loopback.loss()
+        loss = loopback.loss()
+        return BackendLost(f"{loss}; it had not answered yet: {_WHAT}", gone=loss.gone)
     # No loss, which would be made good by another start, and another.
     refused = BackendRefused(f"{loopback.why}: {_WHAT}")
     refused.__cause__ = loopback.why
@@ -121,6 +123,7 @@ def _never_answered(loopback: Loopback) -> BackendError:
 
 async def _greet(cli: Cli, loopback: Loopback) -> bool:
     """Connect the SDK; whether there is still somebody to talk to."""
+    await _sdk.load()
     try:
         cli.client = await call_unless(
             loopback.broken,

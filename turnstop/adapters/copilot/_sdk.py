@@ -1,7 +1,7 @@
 """The Copilot SDK: whether it is there and new enough, and what is asked of it.
 
-Every async function here is asyncio-flavoured: it is called through the bridge. The SDK is
-imported where it is used, since that takes half a second, and the bridge is to be there first.
+Every async function here but `load` is asyncio-flavoured: it is called through the bridge. The SDK
+is imported when the bridge is there, and in a thread: it takes half a second, or three.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 from ..._errors import BackendMisbehaved
-from ...transports.distribution import check_distribution
+from ...transports.distribution import check_distribution, check_package, import_apart
 
 SDK_FLOOR: Final = "1.0.5"
 """The oldest SDK that the adapter was tried with."""
 
 SDK_INSTALL: Final = "python -m pip install 'turnstop[copilot]'"
 
+_SDK: Final = "github-copilot-sdk"
 _METHOD_NOT_FOUND: Final = -32601
 
 Client: TypeAlias = Any
@@ -28,11 +29,22 @@ def check_sdk() -> str:
     """The version of the SDK.
 
     Raises:
-        ImportError: it is missing, or older than `SDK_FLOOR`.
+        ImportError: it is missing, or older than `SDK_FLOOR`, or hidden by a file of its name.
     """
-    return check_distribution(
-        "github-copilot-sdk", SDK_FLOOR, extra="copilot", needed_by="open_copilot"
-    )
+    version = check_distribution(_SDK, SDK_FLOOR, extra="copilot", needed_by="open_copilot")
+    check_package("copilot", _SDK)
+    return version
+
+
+async def load() -> None:
+    """Import the SDK. Trio-flavoured.
+
+    Raises:
+        ImportError: something of it is missing.
+
+    **Cancellation:** as `import_apart`.
+    """
+    await import_apart("copilot")
 
 
 async def connect(port: int, token: str) -> Client:
