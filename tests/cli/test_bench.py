@@ -7,6 +7,7 @@ import importlib.util
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -29,7 +30,7 @@ from turnstop.cli.bench.ours import open_ours
 from turnstop.cli.bench.run import Results
 from turnstop.cli.bench.table import show
 from turnstop.cli.main import main
-from turnstop.lab import programs
+from turnstop.lab import PINS, Program, programs
 
 SPREADS = {
     "asked_to_sent_ms",
@@ -350,6 +351,18 @@ def test_what_is_not_installed_is_left_out_and_told_unless_it_was_named(
         assert result.stderr.splitlines()[-1].endswith("turnstop lab install codex")
 
 
+def test_the_version_of_an_sdk_is_told_beside_that_of_its_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("copilot")
+    copilot, pin = command.benches()["copilot"], PINS["copilot"]
+    monkeypatch.setattr(copilot, "_find", lambda: Program("copilot", ("copilot",), pin))
+    assert trio.run(copilot.versions) == {
+        "copilot": pin.version,
+        "github-copilot-sdk": importlib.metadata.version("github-copilot-sdk"),
+    }
+
+
 def test_help_imports_nothing_heavy() -> None:
     script = (
         "import sys; from turnstop.cli.main import main\n"
@@ -401,6 +414,7 @@ def test_a_backend_is_no_file() -> None:
 
 def test_the_help_names_every_backend_and_tells_of_the_rest() -> None:
     said = CliRunner().invoke(main, ["bench", "--help"]).stdout
+    words = re.findall(r"[\w-]+", said)
     for name in command.benches():
-        assert name in said
+        assert name in words
     assert "turnstop lab install" in said

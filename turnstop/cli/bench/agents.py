@@ -164,6 +164,7 @@ DRIVEN: tuple[Driven, ...] = (
         open_backend=_copilot,
         open_raw=_raw_copilot,
         needs="copilot",
+        sdk="github-copilot-sdk",
     ),
     Driven(
         name="opencode",

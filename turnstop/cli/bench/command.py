@@ -89,14 +89,18 @@ def bench(
 
     \b
     codex, claude, opencode           by their own protocols
+    copilot                           by its SDK: needs turnstop[copilot]
     acp-copilot, acp-codex, acp-codex-zed, acp-claude,
     acp-gemini, acp-qwen, acp-opencode, acp-omp
                                       by the Agent Client Protocol
     a2a                               an agent of the A2A SDK's
-    parlant                           Parlant's engine, in this process
+    parlant                           Parlant's engine, in this process: needs
+                                      turnstop[parlant], in an environment of its own
     local                             a function of this program
-    a2a-polling, a2a-plain, a2a-swallow, letta
-                                      measured only where they are named
+    a2a-polling, a2a-plain, a2a-swallow
+                                      measured only where they are named; so is
+    letta                             a Letta server: needs turnstop[lab,letta], and
+                                      a server by tests/real/letta_server.py
 
     `turnstop lab install` gets the programs. Exit status: 0; 1 when turnstop lost a stop; 2 when
     something that is installed could not be measured, nothing could, or it could not be written.

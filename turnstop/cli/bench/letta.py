@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -12,6 +13,7 @@ from .lab_target import LabTarget
 from .model import Missing, Moment, Runner, RunnerName, Target
 
 _NEEDED = ("h11", "letta_client")
+_SDK = "letta-client"
 
 
 @attrs.frozen
@@ -44,7 +46,7 @@ class LettaBench:
     rooms: int | None = None
 
     async def versions(self) -> Mapping[str, str]:
-        """The server's, which is started: that takes longer than an opening may."""
+        """The client's, and the server's, which is started: that takes longer than an opening."""
         missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
         if missing:
             what = f"letta needs {missing[0]}"
@@ -56,7 +58,7 @@ class LettaBench:
             await start_letta()
         except MissingProgram as error:
             raise Missing(str(error)) from None
-        return {"letta": VERSION}
+        return {"letta": VERSION, _SDK: importlib.metadata.version(_SDK)}
 
     @asynccontextmanager
     async def open_target(self) -> AsyncGenerator[Target, None]:

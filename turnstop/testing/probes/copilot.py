@@ -8,10 +8,14 @@ from typing import ClassVar
 
 from ...abc import Backend
 from ...adapters.copilot import CopilotContent
+from ...adapters.copilot._sdk import check_sdk
 from .._probe import Probe, Work
 from ..recording.copilot import RecordingCopilot, open_recorded
 
 __all__ = ["CopilotProbe", "carries"]
+
+# An SDK that `open_copilot` refuses shows nothing of it.
+check_sdk()
 
 _KINDS = {"allow": "approve-once", "deny": "reject"}
 

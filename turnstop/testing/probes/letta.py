@@ -11,11 +11,15 @@ from typing import ClassVar
 
 from ...abc import Backend
 from ...adapters.letta import LettaContent, open_letta
+from ...adapters.letta._sdk import check_sdk
 from .._probe import Work
 from ..recording.letta import URL, RecordingLetta
 from ._far_end import FarEndProbe
 
 __all__ = ["LettaAgentProbe", "LettaProbe"]
+
+# Said once, and not of each promise.
+check_sdk()
 
 
 class LettaProbe(FarEndProbe[RecordingLetta]):

@@ -17,11 +17,15 @@ import trio
 from ..._budget import StopBudget
 from ...abc import Backend
 from ...adapters.parlant import open_parlant
+from ...adapters.parlant._library import check_version
 from ...lab.parlant import ParkedModel
 from .._probe import Probe, Work
 from .parlant import ParlantProbe
 
 __all__ = ["RealParlantProbe"]
+
+# Said once, and not of each promise.
+check_version()
 
 _ITSELF = "the real engine answers as it does: there is nothing that could hold it back"
 
