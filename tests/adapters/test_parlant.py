@@ -847,7 +847,7 @@ async def test_a_server_that_does_not_come_up_is_refused_and_ends_no_program(
     engine = RecordingParlant()
     kind = type("GivesUp", (RecordingServer,), {"__aexit__": leave})
     library = attrs.evolve(engine.library, server=partial(kind, engine))
-    with pytest.raises(BackendRefused, match=r"gave up.*Are its ports taken"):
+    with pytest.raises(BackendRefused, match=r"gave up.*a port that is taken"):
         await open_badly(prepare=engine.prepare, library=library)
 
 

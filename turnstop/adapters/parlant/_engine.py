@@ -197,7 +197,8 @@ async def serve(
 def gave_up(error: object) -> BackendRefused:
     """What is said of a server that does not come up."""
     return BackendRefused(
-        f"the Parlant server gave up: its log says why. Are its ports taken? ({error!r})"
+        "the Parlant server gave up: its log says why, such as a key that is missing, or a port "
+        f"that is taken ({error!r})"
     )
 
 
