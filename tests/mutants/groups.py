@@ -59,6 +59,7 @@ MODULES = {
         "transports.aio._host",
         "transports.aio._hosted",
         "transports.aio._iterating",
+        "transports.aio._jobs",
         "transports.aio._joining",
         "transports.aio._nesting",
         "transports.aio._records",
