@@ -38,7 +38,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "A": ("adapters",),
     "L": ("lab",),
     "F6": ("testing",),
-    "F7": ("cli",),
+    "F7": ("cli", "__main__"),
     "face": ("",),
 }
 CORE = ("F0", "F1", "F2", "F3")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import trio
 
+import turnstop
 from turnstop.lab import MissingProgram, letta_server
 from turnstop.lab.letta import find_letta, letta_folder, start_letta
 from turnstop.lab.letta_server import (
@@ -47,6 +49,31 @@ with socket.create_server(("127.0.0.1", int(sys.argv[3]))) as listener:
             one.recv(1024)
             one.send(b"HTTP/1.0 200 OK\\r\\n\\r\\n")
 """
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["--help"], 0, "It all ends, and goes, when standard input does."),
+        ([], 2, "the following arguments are required: FOLDER"),
+        (["nowhere"], 1, '{"error": "nowhere has no Letta server: tests/real/letta_server.py'),
+    ],
+)
+def test_its_command_line_says_what_it_takes(
+    arguments: list[str], status: int, said: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "turnstop.lab.letta_server", *arguments]
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(turnstop.__file__).parents[1])},
+    )
+    assert done.returncode == status
+    assert " ".join(said.split()) in " ".join((done.stdout + done.stderr).split())
+    assert "Traceback" not in done.stderr
 
 
 @pytest.fixture(autouse=True)

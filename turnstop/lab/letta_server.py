@@ -8,6 +8,7 @@ PostgreSQL, and an empty database. The server gets a copy of that, a home, and a
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import pwd
@@ -192,8 +193,13 @@ async def _answers(port: int) -> bool:
 async def serve(installed: Path) -> None:
     """Run a server until standard input ends, and say where it is.
 
+    Raises:
+        NotStarted: it does not start, or is not there.
+
     **Cancellation:** it is ended, and what it has written is removed.
     """
+    if not (installed / DATABASE).is_dir():
+        raise NotStarted(f"{installed} has no Letta server: tests/real/letta_server.py makes one")
     async with open_private_nursery() as nursery:
         nursery.start_soon(_until_told, nursery.cancel_scope)
         with tempfile.TemporaryDirectory(prefix="turnstop-letta-") as folder:
@@ -237,10 +243,15 @@ def _say(**fact: object) -> None:
     print(json.dumps(fact), flush=True)
 
 
-def main(folder: str) -> int:
+def main() -> int:
     """Run it; the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m turnstop.lab.letta_server",
+        description=(__doc__ or "").partition("\n\n")[2],
+    )
+    parser.add_argument("folder", metavar="FOLDER", type=Path)
     try:
-        trio.run(serve, Path(folder))
+        trio.run(serve, parser.parse_args().folder)
     except (NotStarted, OSError) as error:
         _say(error=str(error))
         return 1
@@ -248,4 +259,4 @@ def main(folder: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main())
