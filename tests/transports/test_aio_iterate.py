@@ -158,7 +158,7 @@ async def test_a_generator_that_does_not_close_is_abandoned_after_the_grace(
             assert await anext(items) == 1
         assert trio.current_time() - start == 0.5
         assert aio.statistics().abandoned == 1
-        assert "count of no turn has not ended" in caplog.text
+        assert "count outside of any turn has not ended" in caplog.text
         await aio.call(release)
 
 

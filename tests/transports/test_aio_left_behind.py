@@ -87,7 +87,7 @@ async def test_who_waits_outside_is_told_that_the_loop_is_closed(
             await trio.sleep(0.1)
     assert len(told) == 1
     assert "it does not end: asyncio task " in caplog.text
-    assert "(refuse) of no turn" in caplog.text
+    assert "(refuse) outside of any turn" in caplog.text
 
 
 async def test_who_waits_outside_and_is_cancelled_then_is_just_cancelled(

@@ -23,7 +23,7 @@ from ._iterating import Iteration
 from ._jobs import Job
 from ._joining import end_tasks
 from ._nesting import descends, encloses
-from ._records import AioStatistics, Bridged, describe, name_of
+from ._records import AioStatistics, Bridged, describe, name_of, of_turn
 
 __all__ = ["Aio", "open_aio"]
 
@@ -259,8 +259,7 @@ class Aio:
 
     def _name_some(self, found: list[tuple[str, Filed]]) -> str:
         names = [
-            f"{self._describe(one, turn_id)} of {f'turn {turn_id!r}' if turn_id else 'no turn'}"
-            for turn_id, one in found[:_NAMED]
+            f"{self._describe(one, turn_id)} {of_turn(turn_id)}" for turn_id, one in found[:_NAMED]
         ]
         return "; ".join(names) + (f"; {more} more" if (more := len(found) - _NAMED) > 0 else "")
 

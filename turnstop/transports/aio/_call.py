@@ -13,7 +13,7 @@ import trio
 
 from ..._errors import BackendMisbehaved
 from ._host import Host
-from ._records import name_of
+from ._records import name_of, of_turn
 
 __all__ = ["Call", "closed"]
 
@@ -163,8 +163,8 @@ class Call(Generic[Result]):
         if not self._host.running:
             return  # what ended the loop is told of elsewhere
         logger.warning(
-            "%s of %s has not ended %g s after it was cancelled: abandoned",
+            "%s %s has not ended %g s after it was cancelled: abandoned",
             self.name,
-            f"turn {self.turn_id!r}" if self.turn_id else "no turn",
+            of_turn(self.turn_id),
             grace,
         )

@@ -64,6 +64,11 @@ def describe(filed: Filed, turn_id: str, what: str | None = None) -> Bridged:
     return Bridged(filed.get_name(), what or name_of(filed.get_coro()), turn_id, filed)
 
 
+def of_turn(turn_id: str) -> str:
+    """Whose something is, for the log."""
+    return f"of turn {turn_id!r}" if turn_id else "outside of any turn"
+
+
 def name_of(code: object) -> str:
     """What a function or a coroutine is called."""
     return getattr(code, "__qualname__", None) or repr(code)
