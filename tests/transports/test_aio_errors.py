@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
-from bridging import Opener, wait_for_ever
+from bridging import Opener, Stubborn, wait_for_ever
 from trio.testing import MockClock
 
 from turnstop._errors import BackendMisbehaved
@@ -122,6 +122,19 @@ async def test_what_ends_programs_leaves_open_aio_from_wherever_it_is_raised(
     assert trio.current_time() < 2
     # Nor is it told of besides, when what raised it is thrown away.
     gc.collect()
+    assert caplog.records == []
+
+
+async def test_a_neighbour_whom_the_end_of_the_loop_meets_is_cancelled_without_a_word(
+    open_bridge: Opener, clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    work = Stubborn()
+    with pytest.raises(SystemExit, match="that is all"):
+        async with open_bridge() as aio, trio.open_nursery() as nursery:
+            nursery.start_soon(aio.call, work.work)
+            await aio.call(asyncio.sleep, 0)
+            await aio.call(_in_a_child, SystemExit("that is all"))
+            await trio.sleep(100)
     assert caplog.records == []
 
 
