@@ -15,6 +15,7 @@ from bridging import Opener, Stubborn, wait_for_ever
 from trio.testing import MockClock
 
 from turnstop.abc import current_turn
+from turnstop.transports.aio import Aio
 from turnstop.transports.aio._host import EAGER
 
 GRACE = 0.25
@@ -282,6 +283,36 @@ async def test_a_call_after_the_end_says_what_to_do(open_bridge: Opener, clock: 
     for way in (aio.call, aio.call_unowned):
         with pytest.raises(RuntimeError, match="loop is closed: keep `async with open_aio"):
             await way(asyncio.sleep, 0)
+
+
+async def test_a_call_that_comes_while_the_loop_is_closing_is_refused(
+    open_bridge: Opener, clock: MockClock
+) -> None:
+    closing, refused = trio.Event(), list[str]()
+
+    async def linger(aio: Aio) -> None:
+        try:
+            await wait_for_ever()
+        finally:
+            aio.post(closing.set)
+            await wait_for_ever()
+
+    async def outside(aio: Aio) -> None:
+        await closing.wait()
+        with pytest.raises(RuntimeError, match="the asyncio loop is closed: keep") as caught:
+            await aio.call(asyncio.sleep, 0)
+        refused.append(str(caught.value))
+
+    async def begin(aio: Aio) -> None:
+        tasks.append(asyncio.get_running_loop().create_task(linger(aio)))
+        await asyncio.sleep(0)
+
+    tasks: list[asyncio.Task[None]] = []
+    async with trio.open_nursery() as nursery:
+        async with open_bridge(close_within=0.3) as aio:
+            nursery.start_soon(outside, aio)
+            await aio.call(begin, aio)
+    assert len(refused) == 1
 
 
 async def test_a_call_is_a_checkpoint(open_bridge: Opener, clock: MockClock) -> None:
