@@ -169,3 +169,22 @@ async def test_on_python_3_14_the_error_says_what_to_take(monkeypatch: pytest.Mo
             return 42
 
         assert await aio.call(answer) == 42
+
+
+LAZY = """
+import importlib.util, sys
+spec = importlib.util.find_spec("this_is_broken")
+spec.loader = importlib.util.LazyLoader(spec.loader)
+module = sys.modules["this_is_broken"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+
+async def use():
+    return "nothing was loaded"
+"""
+
+
+@hosted
+def test_a_module_that_is_to_be_loaded_later_is_not_loaded(tmp_path: Path) -> None:
+    (tmp_path / "this_is_broken.py").write_text("raise RuntimeError('loaded')")
+    said = run(tmp_path, LAZY + MAIN.format(thread=False))
+    assert said == "nothing was loaded\n" * 2

@@ -215,3 +215,24 @@ async def test_the_body_keeps_its_own_error(open_bridge: Opener, clock: MockCloc
         async with open_bridge() as aio:
             await aio.call(asyncio.sleep, 0)
             raise KeyError("mine")
+
+
+@pytest.mark.parametrize("how", ["at once", "from a callback"])
+async def test_a_library_that_stops_the_loop_stops_nobody(
+    how: str, open_bridge: Opener, clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def stop() -> str:
+        loop = asyncio.get_running_loop()
+        if how == "at once":
+            loop.stop()
+        else:
+            loop.call_soon(loop.stop)
+        await asyncio.sleep(0.01)
+        return "done"
+
+    with trio.fail_after(10):
+        async with open_bridge() as aio:
+            assert await aio.call(stop) == "done"
+            assert await aio.call(stop) == "done"
+            assert aio.statistics().errors == 2
+    assert "has told the loop to stop" in caplog.text

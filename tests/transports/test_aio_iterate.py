@@ -236,3 +236,21 @@ async def test_what_ends_programs_passes_through(open_bridge: Opener, clock: Moc
                 async for _ in items:
                     pass
                 await trio.sleep(100)
+
+
+async def test_an_error_of_its_own_clean_up_is_raised_by_the_end_of_the_block(
+    open_bridge: Opener, clock: MockClock
+) -> None:
+    async def pages() -> AsyncIterator[int]:
+        try:
+            while True:
+                yield 1
+                await asyncio.sleep(1)
+        finally:
+            raise ValueError("the session was not given back")
+
+    async with open_bridge() as aio:
+        with pytest.raises(ValueError, match="not given back"):
+            async with aio.iterate(pages) as items:
+                async for _ in items:
+                    break

@@ -114,7 +114,8 @@ class Aio:
         """Read an asyncio-flavoured async iterable, such as the generator that `fn` returns.
 
         A task on the loop reads it, some way ahead, and closes it at the end; it is filed like a
-        `call`. What it raises is raised by the `async for`, behind everything that came before.
+        `call`. What it raises is raised by the `async for`, behind everything that came before; and
+        what it raises when it is closed, by the end of the block.
 
         **Cancellation:** the reading task is ended as a `call` is. What was not read is lost.
         """
@@ -122,7 +123,9 @@ class Aio:
         async with open_private_nursery() as nursery:
             nursery.start_soon(self._pump, iteration, name_of(fn))
             yield iteration
+            iteration.close()
             nursery.cancel_scope.cancel()
+        iteration.check_end()
 
     async def _pump(self, iteration: Iteration[Any], name: str) -> None:
         async def pump() -> None:

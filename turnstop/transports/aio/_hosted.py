@@ -81,6 +81,7 @@ class HostedLoop:
                 try:
                     await self._stop.wait()
                 finally:
+                    del loop.stop
                     self._forsake()
         except BaseExceptionGroup as group:
             reraise(_only_member(group))
@@ -97,6 +98,7 @@ class HostedLoop:
         loop.set_exception_handler(self._doorway.report)
         loop.set_default_executor(_Executor(self.filing))
         self._loop._timer_handle_cancelled = self._note_cancelled_timer
+        self._loop.stop = self._doorway.refuse_stop
 
     def _note_cancelled_timer(self, _: object) -> None:
         # trio-asyncio keeps a cancelled timer until it is due, with all that its context holds.

@@ -36,6 +36,8 @@ class Iteration(Generic[Item]):
     _said: int = 0
     _taken: int = 0
     _over: bool = False
+    _closing: bool = False
+    _last_error: Exception | None = None
 
     async def pump(self) -> None:
         """Read everything, some way ahead of who asks. In asyncio's flavour."""
@@ -53,7 +55,18 @@ class Iteration(Generic[Item]):
 
     def end(self, error: Exception | None) -> None:
         """Nothing more comes, but this error if it is one."""
+        if self._closing:
+            self._last_error = error
         self._unread.post(error)
+
+    def close(self) -> None:
+        """Nobody reads on."""
+        self._closing = True
+
+    def check_end(self) -> None:
+        """Raise what the iterable's own clean-up has raised since nobody reads on."""
+        if self._last_error is not None:
+            raise self._last_error
 
     def __aiter__(self) -> Iteration[Item]:
         return self
