@@ -141,6 +141,7 @@ async def test_an_ask_that_is_cancelled_is_withdrawn() -> None:
             nursery.start_soon(emit.ask, ASK)
             await wait_all_tasks_blocked()
             assert turn.answer(ASK, "yes") is True
+            await wait_all_tasks_blocked()
 
 
 async def test_an_ask_whose_id_is_open_is_refused_and_the_first_stays_open() -> None:
@@ -156,6 +157,7 @@ async def test_an_ask_whose_id_is_open_is_refused_and_the_first_stays_open() -> 
                 await emit.ask(ASK)
             assert await turn.__anext__() == ASK
             assert turn.answer(ASK, "yes") is True
+            await wait_all_tasks_blocked()
 
 
 async def test_two_asks_are_answered_apart() -> None:
