@@ -71,7 +71,10 @@ class Call(Generic[Result]):
         if self._unwanted:
             self._note(None)
             return
-        self._task = task = self._host.spawn(self._run(), context)
+        running: Any = self._run()
+        # What asyncio's own debugging says of a step that blocks the loop names the function then.
+        running.__qualname__ = self.name
+        self._task = task = self._host.spawn(running, context)
         if task.done():
             self._note(task)
         else:
