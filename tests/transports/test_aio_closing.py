@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import random
 import threading
 from collections.abc import AsyncGenerator
 from functools import partial
@@ -282,14 +283,17 @@ async def test_timeouts_that_are_over_leave_no_timers(
 
         async def mixed() -> None:
             loop = asyncio.get_running_loop()
-            handles = [loop.call_later(number / 100, fired.append, number) for number in range(999)]
-            for handle in handles[::2]:
-                handle.cancel()
-            await asyncio.sleep(11)
+            numbers = random.Random(7).sample(range(999), 999)
+            timers = {n: loop.call_later(1 + n / 100, fired.append, n) for n in numbers}
+            await asyncio.sleep(0)
+            for number, timer in timers.items():
+                if number % 4:
+                    timer.cancel()
+            await asyncio.sleep(12)
 
         await aio.call(mixed)
         # In their order, and none is lost but those which were cancelled.
-        assert fired == [*range(1, 999, 2)]
+        assert fired == [*range(0, 999, 4)]
 
 
 async def test_the_exit_is_as_quick_as_its_tasks(open_bridge: Opener, clock: MockClock) -> None:
