@@ -6,10 +6,13 @@ import asyncio
 import importlib.metadata
 import os
 import signal
+import sys
+import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -753,6 +756,43 @@ async def test_an_engine_that_blocks_the_loop_holds_everybody_up_and_nobody_for_
             assert one.settlement.settled_at - one.settlement.asked_at < 3.0
 
 
+PARLANT = {
+    "__init__": "",
+    "core/__init__": "",
+    "core/app_modules/__init__": "",
+    "core/app_modules/sessions": "Moderation = str",
+    "core/application": "class Application: ...",
+    "core/background_tasks": "class BackgroundTaskService: ...",
+    "core/customers": "class CustomerStore:\n    GUEST_ID = 'guest'",
+    "core/sessions": "class EventSource:\n    CUSTOMER = 'customer'",
+    "core/tracer": "class Tracer: ...",
+    "sdk": "import threading\nBY = threading.current_thread()\ndef Server(**_):\n    exit()",
+}
+
+
+async def test_parlant_is_imported_while_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in PARLANT.items():
+        file = tmp_path / "parlant" / f"{name}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    for name in [one for one in sys.modules if one.split(".")[0] == "parlant"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "3.3.2")
+    before = {*sys.modules}
+    try:
+        with pytest.raises(BackendRefused, match="gave up"):
+            async with open_parlant(RecordingParlant().prepare):
+                raise AssertionError("it was opened")
+        assert sys.modules["parlant.sdk"].BY is not threading.main_thread()
+    finally:
+        for name in {*sys.modules} - before:
+            if name.split(".")[0] == "parlant":
+                del sys.modules[name]
+
+
 async def test_content_that_is_no_text_is_refused(autojump_clock: MockClock) -> None:
     async with open_kitchen() as kitchen:
         with pytest.raises(BackendRefused, match="is asked by a text") as caught:
@@ -903,4 +943,4 @@ async def test_another_version_is_refused_by_name(
     monkeypatch.setattr(importlib.metadata, "version", lambda name: found)
     with pytest.raises(ImportError, match=rf"parlant {found} is here.*3\.3\.2") as caught:
         await open_badly(library=None)
-    assert 'pip install "turnstop[parlant]"' in str(caught.value)
+    assert "python -m pip install 'turnstop[parlant]'" in str(caught.value)

@@ -14,6 +14,7 @@ import trio
 from ..._errors import BackendError, BackendLost, BackendMisbehaved, BackendRefused
 from ...abc import Backend, RemoteTurn, Request, current_turn
 from ...transports.aio import Aio, open_aio
+from ...transports.distribution import import_apart
 from ...transports.reading import Reader, Reading, open_reading
 from ._engine import Engine, OpenSession, Prepare, gave_up, serve
 from ._library import Library, check_version, import_library
@@ -209,8 +210,10 @@ async def open_parlant(
     served = _Served()
     with served.opening():
         async with open_aio(thread=thread, grace=_CLOSING, close_within=_CLOSING) as aio:
-            # Not before the loop is there: what is imported earlier has to be repaired.
-            library = library or import_library()
+            if library is None:
+                # Not before the loop is there: what is imported earlier has to be repaired.
+                await import_apart("parlant.sdk")
+                library = import_library()
             make = partial(
                 Engine,
                 customer_id=customer_id or library.guest,
