@@ -55,7 +55,7 @@ def test_any_other_is_named_with_the_remedy(
 ) -> None:
     with pytest.raises(ImportError, match=text) as caught:
         check(monkeypatch, found, floor, below)
-    assert 'pip install "turnstop[some]"' in str(caught.value)
+    assert "python -m pip install 'turnstop[some]'" in str(caught.value)
 
 
 def test_a_file_of_the_packages_name_is_named_and_does_not_run(

@@ -27,7 +27,7 @@ def check_distribution(
     Raises:
         ImportError: it is missing, or out of the range. The text names both, and the remedy.
     """
-    remedy = f'pip install "turnstop[{extra}]"'
+    remedy = f"python -m pip install 'turnstop[{extra}]'"
     try:
         found = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
