@@ -521,9 +521,13 @@ async def test_a_start_that_is_revealed_after_the_bound_is_cancelled(
         actor.turn.stop()
         settlement = await actor.settled()
         assert settlement.ending is Ending.UNCONFIRMED
+        # It may take its time to end: nobody listens to that.
+        double.server.ends_after = 60.0
         double.server.release_starts()
         await trio.sleep(0.1)
         assert len(work.told_at) == 1
+        assert double.server.run_of(work).stream.closed
+        await trio.sleep(60.0)
         assert not work.runs
 
 
@@ -607,6 +611,18 @@ async def test_the_event_of_a_cancelled_run_is_understood(autojump_clock: MockCl
         stream.end()
         double.server.drop(work)
         assert (await actor.settled()).ending is Ending.STOPPED
+
+
+async def test_a_run_that_was_over_when_it_was_cancelled_is_finished(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_double() as double:
+        actor, work = double.enter(), await double.work()
+        stream = double.server.run_of(work).stream
+        stream.say_raw(event(stop_reason("end_turn")))
+        stream.say_raw(event({"message": "Run was cancelled"}, "cancelled"))
+        stream.end()
+        assert (await actor.settled()).ending is Ending.FINISHED
 
 
 @pytest.mark.parametrize(
