@@ -279,6 +279,40 @@ async def test_an_alarm_that_is_called_off_keeps_nobody_until_it_would_have_rung
     assert lasting.rung == [start + 7]
 
 
+class Looked(Alarm):
+    """Counts how often it is looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+
+    @property
+    def due(self) -> float | None:
+        self.looks += 1
+        return self._due
+
+    @due.setter
+    def due(self, due: float | None) -> None:
+        self._due = due
+
+
+def test_calling_off_looks_at_the_other_alarms_only_now_and_then() -> None:
+    watch, others = Watch([]), [Looked() for _ in range(200)]
+    for other in others:
+        watch.set_later(other, 7.0)
+    before = sum(other.looks for other in others)
+    for _ in range(200):
+        alarm = Alarm()
+        watch.set_first(alarm, 5.0)
+        watch.call_off(alarm)
+    assert sum(other.looks for other in others) == before
+    for _ in range(1000):
+        alarm = Alarm()
+        watch.set_later(alarm, 5.0)
+        watch.call_off(alarm)
+    assert sum(other.looks for other in others) - before <= 10 * len(others)
+
+
 async def test_those_that_are_left_ring_in_time_once_many_were_called_off(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
