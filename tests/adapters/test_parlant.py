@@ -730,6 +730,27 @@ async def test_events_that_cannot_be_read_fail_the_turn_and_end_its_work(
         other.stop()
 
 
+@pytest.mark.parametrize("works_on", [False, True])
+async def test_a_last_look_that_fails_is_gone_where_nothing_works_on(
+    works_on: bool, autojump_clock: MockClock
+) -> None:
+    async with open_kitchen() as kitchen:
+        kitchen.engine.preamble_swallows = works_on
+        with pytest.raises(BackendLost, match="cannot be read"):
+            async with kitchen.turn() as turn:
+                work = await kitchen.begun()
+                await trio.sleep(0.05)
+                if works_on:
+                    work.told_at.append(0.0)
+                kitchen.replace(find_events=broken)
+                kitchen.engine.order(work, "fail" if works_on else "finish")
+                async for _ in turn:
+                    pass
+        assert (turn.settlement.ending, turn.settlement.gone) == (Ending.FAILED, not works_on)
+        # What is gone needs no cancel.
+        assert (turn.settlement.sent_at is None) is not works_on
+
+
 async def test_an_error_in_a_callback_hurts_no_room(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
