@@ -207,7 +207,7 @@ async def test_a_call_that_refuses_to_end_is_abandoned_after_the_grace(
         (record,) = caplog.records
         assert record.levelno == logging.WARNING
         assert record.getMessage() == (
-            f"{name} of turn 'turn 7' has not ended 0.25 s after it was cancelled: abandoned"
+            f"{name} of turn turn 7 has not ended 0.25 s after it was cancelled: abandoned"
         )
 
         await aio.call(work.release)

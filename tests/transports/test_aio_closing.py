@@ -75,7 +75,7 @@ async def test_a_task_that_does_not_end_is_left_behind_by_name(
     assert trio.current_time() - began == 2
     assert all(work.cancelled >= 1 for work in works)
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
-    of_turn = "asyncio task of the turn (Stubborn.work) of turn 'turn 7'"
+    of_turn = "asyncio task of the turn (Stubborn.work) of turn turn 7"
     of_nobody = "asyncio task of nobody (Stubborn.work) outside of any turn"
     unswept, left = (record.getMessage() for record in caplog.records)
     assert unswept.startswith("turns have left something, which leftovers()")

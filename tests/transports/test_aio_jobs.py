@@ -184,4 +184,4 @@ async def test_what_a_turn_has_left_and_nobody_has_told_of_is_named_when_the_loo
         await aio.call(leave)
     (record,) = caplog.records
     assert record.getMessage().startswith("turns have left something, which leftovers()")
-    assert record.getMessage().endswith(": asyncio task heartbeat (sleep) of turn 't4'")
+    assert record.getMessage().endswith(": asyncio task heartbeat (sleep) of turn t4")

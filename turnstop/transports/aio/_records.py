@@ -66,7 +66,7 @@ def describe(filed: Filed, turn_id: str, what: str | None = None) -> Bridged:
 
 def of_turn(turn_id: str) -> str:
     """Whose something is, for the log."""
-    return f"of turn {turn_id!r}" if turn_id else "outside of any turn"
+    return f"of turn {turn_id}" if turn_id else "outside of any turn"
 
 
 def name_of(code: object) -> str:
