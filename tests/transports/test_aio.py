@@ -343,3 +343,18 @@ async def test_post_runs_a_function_in_trios_thread_in_order(
         await aio.call(work)
         token = trio.lowlevel.current_trio_token()
     assert told == [(number, token) for number in range(3)]
+
+
+@pytest.mark.parametrize("host", ["hosted"], indirect=True)
+async def test_post_runs_a_function_at_once_where_the_loop_shares_the_thread(
+    open_bridge: Opener, clock: MockClock
+) -> None:
+    order: list[str] = []
+
+    async def work(aio: Aio) -> None:
+        aio.post(order.append, "posted")
+        order.append("after")
+
+    async with open_bridge() as aio:
+        await aio.call(work, aio)
+    assert order == ["posted", "after"]
