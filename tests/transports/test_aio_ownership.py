@@ -18,6 +18,8 @@ from trio.testing import MockClock
 
 from turnstop.abc import current_turn
 from turnstop.transports.aio import Aio
+from turnstop.transports.aio._filing import Filing
+from turnstop.transports.aio._jobs import Job
 
 
 def turn(name: str) -> Context:
@@ -407,3 +409,30 @@ async def test_tasks_of_no_turn_are_found_by_what_they_run(
         assert await aio.sweep((found,)) == ()
         assert aio.find(is_mine) == ()
         assert aio.statistics().tasks == 1
+
+
+@pytest.mark.parametrize("turns", [1, 1200])
+def test_what_is_alive_is_looked_at_only_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    looked: list[Job[int]] = []
+    done = Job.done
+
+    def look(job: Job[int]) -> bool:
+        looked.append(job)
+        return done(job)
+
+    monkeypatch.setattr(Job, "done", look)
+    filing, names = Filing(), [f"turn {number}" for number in range(turns)]
+
+    def employ(number: int) -> Job[int]:
+        context = copy_context()
+        context.run(current_turn.set, names[number % turns])
+        return context.run(filing.employ, int)
+
+    alive = [employ(number) for number in range(200)]
+    looked.clear()
+    for number in range(200, 1200):
+        employ(number).call_off()
+    assert len(looked) <= 10 * len(alive)
+    assert len(filing.all_alive()) == len(alive)
