@@ -296,6 +296,31 @@ async def test_timeouts_that_are_over_leave_no_timers(
         assert fired == [*range(0, 999, 4)]
 
 
+@pytest.mark.parametrize("host", ["hosted"], indirect=True)
+async def test_a_cancelled_timer_looks_at_the_others_only_now_and_then(
+    open_bridge: Opener, clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[asyncio.Handle] = []
+    cancelled = asyncio.Handle.cancelled
+
+    def look(handle: asyncio.Handle) -> bool:
+        looked.append(handle)
+        return cancelled(handle)
+
+    monkeypatch.setattr(asyncio.Handle, "cancelled", look)
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        timers = [loop.call_later(3600, int) for _ in range(2000)]
+        await asyncio.sleep(0)
+        for timer in timers[500:]:
+            timer.cancel()
+
+    async with open_bridge() as aio:
+        await aio.call(work)
+    assert 1500 < len(looked) < 20_000
+
+
 async def test_the_exit_is_as_quick_as_its_tasks(open_bridge: Opener, clock: MockClock) -> None:
     async with open_bridge(close_within=50) as aio:
         async with trio.open_nursery() as nursery:
