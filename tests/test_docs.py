@@ -7,6 +7,7 @@ order, where the page has any. A page whose program needs more than the core say
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import re
@@ -23,6 +24,7 @@ import turnstop.abc
 import turnstop.events
 import turnstop.feeds
 import turnstop.testing
+import turnstop.transports.aio
 from turnstop.testing import ABILITIES, LEVERS, OBLIGATIONS
 
 ROOT = Path(__file__).parent.parent
@@ -54,6 +56,16 @@ NEEDS = {
         lambda: all(map(importlib.util.find_spec, A2A_SERVER)), "pip install 'turnstop[bench]'"
     ),
     "a2a": Need(lambda: importlib.util.find_spec("a2a") is not None, "pip install 'turnstop[a2a]'"),
+    "aio": Need(
+        lambda: importlib.util.find_spec("trio_asyncio") is not None, "pip install 'turnstop[aio]'"
+    ),
+    "letta": Need(
+        lambda: importlib.util.find_spec("letta_client") is not None,
+        "pip install 'turnstop[letta]'",
+    ),
+    "copilot-sdk": Need(
+        lambda: importlib.util.find_spec("copilot") is not None, "pip install 'turnstop[copilot]'"
+    ),
     "httpx2": Need(
         lambda: importlib.util.find_spec("httpx2") is not None, "pip install 'turnstop[opencode]'"
     ),
@@ -185,6 +197,30 @@ def test_reference_lists_every_public_name() -> None:
     assert sorted(_section(page, "turnstop.events")) == sorted(events)
     assert sorted(_section(page, "turnstop.feeds")) == sorted(turnstop.feeds.__all__)
     assert sorted(_section(page, "turnstop.testing")) == sorted(turnstop.testing.__all__)
+
+
+def test_reference_lists_every_adapter_and_the_bridge() -> None:
+    page = (ROOT / "docs" / "reference" / "names.md").read_text(encoding="utf-8")
+    assert sorted(_section(page, "turnstop.transports.aio")) == sorted(
+        turnstop.transports.aio.__all__
+    )
+    section = page.partition("\n## turnstop.adapters\n")[2].partition("\n## ")[0]
+    table = "\n".join(line for line in section.splitlines() if line.startswith("| `"))
+    folder = Path(turnstop.__file__).parent / "adapters"
+    paths = (*folder.glob("*.py"), *folder.glob("*/__init__.py"))
+    known = [name for path in paths for name in _all_of(path)]
+    assert sorted(re.findall(r"`(\w+)`", table)) == sorted(known)
+
+
+def _all_of(module: Path) -> list[str]:
+    """Without importing it: that may take an extra."""
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    (names,) = [
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    ] or [[]]
+    return [str(name) for name in names]
 
 
 def test_reference_lists_every_obligation() -> None:

@@ -38,7 +38,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "A": ("adapters",),
     "L": ("lab",),
     "F6": ("testing",),
-    "F7": ("cli",),
+    "F7": ("cli", "__main__"),
     "face": ("",),
 }
 CORE = ("F0", "F1", "F2", "F3")
@@ -394,9 +394,10 @@ def test_the_mutants_are_made_of_all_the_kernel_and_of_all_transports() -> None:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "MODULES"
     )
     folder = Path(turnstop.__file__).parent / "transports"
-    transports = {f"transports.{path.stem}" for path in folder.glob("*.py")}
+    paths = [path.relative_to(folder.parent).with_suffix("") for path in folder.rglob("*.py")]
+    transports = {".".join(path.parts) for path in paths if path.name != "__init__"}
     assert sorted(listed["kernel"]) == sorted(FLOORS["F1"] + FLOORS["F2"] + FLOORS["F3"])
-    assert {*listed["transports"]} == transports - {"transports.__init__"}
+    assert {*listed["transports"], *listed["aio"]} == transports
 
 
 LONG = "def f() -> None:\n" + "    print()\n" * 30

@@ -138,7 +138,11 @@ class Gate:
             del asks[ask.id]
             return trio.lowlevel.Abort.SUCCEEDED
 
-        return await trio.lowlevel.wait_task_rescheduled(abort)
+        reply = await trio.lowlevel.wait_task_rescheduled(abort)
+        # A stop in the step of the answer came after it, and before anything was done about it.
+        if self._closed or self._over:
+            raise Silenced
+        return reply
 
     @enable_ki_protection
     def answer(self, ask_id: str, reply: object) -> bool:

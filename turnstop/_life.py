@@ -302,7 +302,7 @@ class Life(Account):
             settlement = self._note_settlement(verdict, stragglers)
         # Last, for a handler of the log is anybody's code.
         for call in stragglers:
-            logger.warning("room %r goes on without %s", self.room, self._name(call))
+            logger.warning("%s: room %r goes on without it", self._name(call), self.room)
         if not verdict.gone:
             self._warn(settlement)
 

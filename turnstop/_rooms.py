@@ -60,6 +60,8 @@ class Rooms(Generic[Content], metaclass=OnlyMadeByUs):
             raise TypeError(f"a room is named by a str: got {room!r}")
         if turn_id is None:
             turn_id = f"{self._prefix}-{next(self._numbers)}"
+        if not turn_id:
+            raise ValueError("a turn's id is empty: leave turn_id out to have one made up")
         turn: Turn = Turn._create(self._house, room, turn_id, content)
         return turn
 

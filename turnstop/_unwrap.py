@@ -14,7 +14,8 @@ async def open_private_nursery() -> AsyncGenerator[trio.Nursery, None]:
     """Like `trio.open_nursery`, but one error leaves as itself.
 
     Only the group that this nursery made is taken apart, and only where nothing is lost: it has
-    one member, or nothing but cancellations. A group that the body or a child raised stays whole.
+    one member, or the same one several times, or nothing but cancellations. A group that the body
+    or a child raised stays whole.
 
     **Cancellation:** as with `trio.open_nursery`.
     """
@@ -40,6 +41,8 @@ def reraise(error: BaseException) -> NoReturn:
 
 def _only_member(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
     members = group.exceptions
-    if len(members) == 1 or all(isinstance(member, trio.Cancelled) for member in members):
+    if all(member is members[0] for member in members):
+        return members[0]
+    if all(isinstance(member, trio.Cancelled) for member in members):
         return members[0]
     return None

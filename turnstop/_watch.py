@@ -19,6 +19,9 @@ logger = logging.getLogger("turnstop")
 
 Observer: TypeAlias = Callable[[Settlement], object]
 
+# Alarms that are called off are not worth the looking while there are no more than these.
+FEW = 32
+
 
 class Ringable(Protocol):
     """Something that has one alarm at most.
@@ -47,6 +50,7 @@ class Watch:
     _first: dict[Ringable, None] = attrs.field(factory=dict, init=False)
     _later: list[tuple[float, int, Ringable]] = attrs.field(factory=list, init=False)
     _count: int = attrs.field(default=0, init=False)
+    _called_off: int = attrs.field(default=0, init=False)
     _reports: deque[tuple[Observer, Settlement]] = attrs.field(factory=deque, init=False)
     _until: float = attrs.field(default=-math.inf, init=False)
     _parked: trio.lowlevel.Task | None = attrs.field(default=None, init=False)
@@ -62,7 +66,7 @@ class Watch:
 
     def set_later(self, who: Ringable, due: float) -> None:
         """Set any other alarm, in place of the one before."""
-        self._first.pop(who, None)
+        self.call_off(who)
         who.due = due
         self._count += 1
         heapq.heappush(self._later, (due, self._count, who))
@@ -71,8 +75,19 @@ class Watch:
 
     def call_off(self, who: Ringable) -> None:
         """Nothing rings any more."""
+        is_later = who.due is not None and who not in self._first
         self._first.pop(who, None)
         who.due = None
+        if is_later:
+            self._called_off += 1
+            self._throw_out()
+
+    def _throw_out(self) -> None:
+        """Keep no turn that is over until the time at which its alarm would have rung."""
+        if self._called_off > max(FEW, len(self._later) // 2):
+            self._called_off = 0
+            self._later = [entry for entry in self._later if entry[2].due == entry[0]]
+            heapq.heapify(self._later)
 
     def report(self, settlement: Settlement) -> None:
         """Have the observers told, by the watcher: nobody else's step runs their code.

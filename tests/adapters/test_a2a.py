@@ -780,7 +780,7 @@ async def test_a_line_without_an_end_is_not_kept_for_ever(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parser = partial(EventParser, limit=1000)
-    monkeypatch.setattr("turnstop.adapters.a2a._wire.EventParser", parser)
+    monkeypatch.setattr("turnstop.transports.httpcalls.EventParser", parser)
     async with open_double() as (agent, rooms), trio.open_nursery() as nursery:
         agent.on["CancelTask"] = always(task("canceled"))
 
@@ -934,7 +934,7 @@ async def test_another_sdk_is_refused_by_name(found: str, monkeypatch: pytest.Mo
         async with open_a2a(URL):
             pytest.fail("it opened")
     assert f"a2a-sdk {found} is here" in str(caught.value)
-    assert '>=1.1.2,<2 is needed: pip install "turnstop[a2a]"' in str(caught.value)
+    assert ">=1.1.2,<2 is needed: python -m pip install 'turnstop[a2a]'" in str(caught.value)
 
 
 def test_a_missing_sdk_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -943,7 +943,7 @@ def test_a_missing_sdk_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
     monkeypatch.delitem(sys.modules, adapter.__name__)
-    with pytest.raises(ImportError, match=r'pip install "turnstop\[a2a\]"$'):
+    with pytest.raises(ImportError, match=r"python -m pip install 'turnstop\[a2a\]'$"):
         importlib.import_module(adapter.__name__)
 
 

@@ -53,6 +53,21 @@ async def stopped(acp: RecordingAcp, rooms: turnstop.Rooms[Any], **more: Any) ->
     return turn
 
 
+async def lose(acp: RecordingAcp) -> None:
+    """Its processes end, and that was seen."""
+    acp.end_all()
+    await wait_all_tasks_blocked()
+
+
+async def stopped_in_vain(rooms: turnstop.Rooms[Any]) -> None:
+    """A turn whose start does not come to its end within the budget."""
+    async with rooms.turn("kitchen", "first") as turn:
+        await trio.sleep(1.0)
+        turn.stop()
+    assert turn.settlement is not None
+    assert turn.settlement.ending is Ending.UNCONFIRMED
+
+
 async def finished(acp: RecordingAcp, rooms: turnstop.Rooms[Any]) -> list[object]:
     """A turn that is answered; what was heard of it."""
     number = len(acp.works) + 1
@@ -730,8 +745,7 @@ async def test_a_lost_process_is_brought_back_and_its_past_is_heard_by_nobody(
     acp.history = ["what was said before"]
     async with rooms_of(acp, "copilot") as rooms:
         await finished(acp, rooms)
-        acp.end_all()
-        await wait_all_tasks_blocked()
+        await lose(acp)
         heard = await finished(acp, rooms)
         assert len(acp.told("session/load")) == 1
         assert acp.works[1].session == acp.works[0].session
@@ -744,8 +758,7 @@ async def test_a_session_that_cannot_be_loaded_is_replaced_and_that_is_told(
     acp = agent("gemini")
     async with rooms_of(acp, "gemini") as rooms:
         await finished(acp, rooms)
-        acp.end_all()
-        await wait_all_tasks_blocked()
+        await lose(acp)
         heard = await finished(acp, rooms)
         assert acp.told("session/load") == []
         assert acp.works[1].session != acp.works[0].session
@@ -773,14 +786,9 @@ async def test_a_room_that_is_retired_while_its_process_comes_back_leaves_none(
     acp = agent()
     async with rooms_of(acp) as rooms:
         await finished(acp, rooms)
-        acp.end_all()
-        await wait_all_tasks_blocked()
+        await lose(acp)
         acp.slow_to_greet = 30.0
-        async with rooms.turn("kitchen", "first") as turn:
-            await trio.sleep(1.0)
-            turn.stop()
-        assert turn.settlement is not None
-        assert turn.settlement.ending is Ending.UNCONFIRMED
+        await stopped_in_vain(rooms)
         await rooms.retire("kitchen")
         assert [process.ended for process in acp.processes] == [True, True]
         await trio.sleep(60.0)
@@ -823,14 +831,9 @@ async def test_a_session_that_hangs_while_it_is_taken_up_is_left_and_its_process
     acp = agent()
     async with rooms_of(acp) as rooms:
         await finished(acp, rooms)
-        acp.end_all()
-        await wait_all_tasks_blocked()
+        await lose(acp)
         acp.slow = 1000.0
-        async with rooms.turn("kitchen", "first") as turn:
-            await trio.sleep(1.0)
-            turn.stop()
-        assert turn.settlement is not None
-        assert turn.settlement.ending is Ending.UNCONFIRMED
+        await stopped_in_vain(rooms)
         acp.slow = 0.0
         await finished(acp, rooms)
         assert acp.works[1].session != acp.works[0].session

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 import trio
+from reading import Reader, follow, request
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from turnstop import BackendLost, BackendMisbehaved, BackendRefused
-from turnstop.abc import End, How, Request, Silenced
+from turnstop.abc import End, How, Silenced
 from turnstop.adapters.claude import open_claude
 from turnstop.adapters.claude._asks import to_answer, to_ask
 from turnstop.adapters.claude._events import Translator
@@ -35,34 +36,6 @@ async def claude(**how: Any) -> AsyncGenerator[tuple[Any, RecordingClaude], None
         yield backend, far_end
 
 
-class Reader:
-    """Collects what a turn says, and answers its asks."""
-
-    def __init__(self, reply: object = None) -> None:
-        self.events: list[Event] = []
-        self.reply = reply
-        self.asked = trio.Event()
-
-    def __call__(self, event: Event) -> None:
-        self.events.append(event)
-
-    async def ask(self, ask: Ask) -> object:
-        self.events.append(ask)
-        self.asked.set()
-        if self.reply is None:
-            await trio.sleep_forever()
-        if isinstance(self.reply, Exception):
-            raise self.reply
-        return self.reply
-
-    def of(self, *kinds: type) -> list[Event]:
-        return [event for event in self.events if isinstance(event, kinds)]
-
-
-def request(session: object = None, previous: Any = None, content: Any = "hi") -> Request[Any]:
-    return Request("room", "turn", content, session, previous)
-
-
 async def begun(far_end: RecordingClaude, number: int = 0) -> Work:
     """The work, once it has begun; and a little later, so that its beginning was heard."""
     with trio.fail_after(60.0):
@@ -70,12 +43,6 @@ async def begun(far_end: RecordingClaude, number: int = 0) -> Work:
             await trio.sleep(0.001)
     await wait_all_tasks_blocked()
     return far_end.works[number]
-
-
-async def follow(turn: Any, reader: Reader | None = None) -> End:
-    end = await turn.follow(reader or Reader())
-    assert isinstance(end, End)
-    return end
 
 
 def told(far_end: RecordingClaude, subtype: str) -> list[Frame]:

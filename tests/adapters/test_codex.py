@@ -9,16 +9,17 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from reading import Reader, follow, request
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 import turnstop
 from turnstop import BackendError, BackendLost, BackendMisbehaved, BackendRefused, Ending, Proof
-from turnstop.abc import End, How, Request
+from turnstop.abc import End, How
 from turnstop.adapters.codex import open_codex
 from turnstop.adapters.codex._asks import decline
 from turnstop.adapters.codex._open import _Backend, _Settings, _topic_of
 from turnstop.adapters.codex._session import CodexSession
-from turnstop.events import Ask, Event, Text, Thought, ToolCall, Usage
+from turnstop.events import Ask, Text, Thought, ToolCall, Usage
 from turnstop.testing.recording.codex import NO_TURN, AppServer
 from turnstop.transports.dialect import JsonRpc
 from turnstop.transports.jsonrpc import Connection, open_connection
@@ -58,40 +59,6 @@ async def codex(**settings: Any) -> AsyncGenerator[tuple[Any, AppServer], None]:
             backend: Any = _Backend(Once(rpc), no_settings(**settings))  # type: ignore[arg-type]
             yield backend, server
         nursery.cancel_scope.cancel()
-
-
-class Reader:
-    """Collects what a turn says, and answers its asks."""
-
-    def __init__(self, reply: object = None) -> None:
-        self.events: list[Event] = []
-        self.reply = reply
-        self.asked = trio.Event()
-
-    def __call__(self, event: Event) -> None:
-        self.events.append(event)
-
-    async def ask(self, ask: Ask) -> object:
-        self.events.append(ask)
-        self.asked.set()
-        if self.reply is None:
-            await trio.sleep_forever()
-        if isinstance(self.reply, Exception):
-            raise self.reply
-        return self.reply
-
-    def of(self, *kinds: type) -> list[Event]:
-        return [event for event in self.events if isinstance(event, kinds)]
-
-
-def request(session: object = None, previous: Any = None, content: Any = "hi") -> Request[Any]:
-    return Request("room", "turn", content, session, previous)
-
-
-async def follow(turn: Any, reader: Reader | None = None) -> End:
-    end = await turn.follow(reader or Reader())
-    assert isinstance(end, End)
-    return end
 
 
 async def test_a_turn_begins_in_a_fresh_thread_with_the_settings() -> None:
@@ -354,14 +321,19 @@ async def test_an_interrupt_that_is_refused_for_another_reason_says_so() -> None
             await turn.cancel(lambda: None)
 
 
+async def give_up_a_start(backend: Any, server: AppServer) -> None:
+    """It is cancelled after a second; its answer comes after five, and its turn begins later."""
+    server.start_takes = 5.0
+    server.begins = False
+    with trio.move_on_after(1.0):
+        await backend.start(request())
+
+
 async def test_a_start_that_is_cancelled_undoes_the_turn_when_its_answer_comes(
     autojump_clock: MockClock,
 ) -> None:
     async with codex() as (backend, server):
-        server.start_takes = 5.0
-        server.begins = False
-        with trio.move_on_after(1.0):
-            await backend.start(request())
+        await give_up_a_start(backend, server)
         await trio.sleep(4.5)
         await server.begin("T1", "U1")
         await trio.sleep(1.0)
@@ -373,10 +345,7 @@ async def test_a_late_turn_that_is_over_is_not_interrupted_for_long(
     autojump_clock: MockClock,
 ) -> None:
     async with codex() as (backend, server):
-        server.start_takes = 5.0
-        server.begins = False
-        with trio.move_on_after(1.0):
-            await backend.start(request())
+        await give_up_a_start(backend, server)
         await trio.sleep(4.5)
         await server.complete("U1", "failed")
         await trio.sleep(60.0)
@@ -388,10 +357,7 @@ async def test_a_late_turn_that_begins_late_is_still_interrupted(
     autojump_clock: MockClock,
 ) -> None:
     async with codex() as (backend, server):
-        server.start_takes = 5.0
-        server.begins = False
-        with trio.move_on_after(1.0):
-            await backend.start(request())
+        await give_up_a_start(backend, server)
         await trio.sleep(8.0)
         await server.begin("T1", "U1")
         await trio.sleep(1.0)

@@ -111,6 +111,14 @@ def ending(turn: Turn) -> Ending:
     return turn.settlement.ending
 
 
+async def take_and_never_run(session: Session, body: Any) -> httpx2.Response:
+    """Stands for the answer to a prompt whose run an abort has ended before it was told of."""
+    user = {"id": body["messageID"], "role": "user"}
+    session.messages.append({"info": user, "parts": []})
+    session.tell("message.updated", info=user)
+    return answer(None, 204)
+
+
 async def test_f13_a_parked_ask_is_refused_before_the_one_abort(autojump_clock: object) -> None:
     async with open_world() as world:
         turn = await world.begun("first")
@@ -339,14 +347,7 @@ async def test_a_run_that_an_abort_has_ended_before_it_was_told_of_is_taken_back
 ) -> None:
     """Nothing is said of it any more: that it will not run is certain once its message is gone."""
     async with open_world(StopBudget(5.0, 1.0)) as world:
-
-        async def never(session: Session, body: Any) -> httpx2.Response:
-            user = {"id": body["messageID"], "role": "user"}
-            session.messages.append({"info": user, "parts": []})
-            session.tell("message.updated", info=user)
-            return answer(None, 204)
-
-        monkeypatch.setattr(world.server, "_prompt", never)
+        monkeypatch.setattr(world.server, "_prompt", take_and_never_run)
         turn = await world.begun("first")
         asked = trio.current_time()
         turn.stop()
@@ -690,18 +691,12 @@ async def test_a_message_that_was_taken_back_in_a_gap_is_over(
 ) -> None:
     async with open_world(StopBudget(5.0, 1.0)) as world:
 
-        async def never(session: Session, body: Any) -> httpx2.Response:
-            user = {"id": body["messageID"], "role": "user"}
-            session.messages.append({"info": user, "parts": []})
-            session.tell("message.updated", info=user)
-            return answer(None, 204)
-
         def remove(session: Session, message: str) -> httpx2.Response:
             world.server.cut()
             return honest(session, message)
 
         honest = world.server._remove
-        monkeypatch.setattr(world.server, "_prompt", never)
+        monkeypatch.setattr(world.server, "_prompt", take_and_never_run)
         monkeypatch.setattr(world.server, "_remove", remove)
         turn = await world.begun("first")
         turn.stop()

@@ -7,6 +7,7 @@ import importlib.util
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -29,7 +30,7 @@ from turnstop.cli.bench.ours import open_ours
 from turnstop.cli.bench.run import Results
 from turnstop.cli.bench.table import show
 from turnstop.cli.main import main
-from turnstop.lab import programs
+from turnstop.lab import PINS, Program, programs
 
 SPREADS = {
     "asked_to_sent_ms",
@@ -291,6 +292,7 @@ def test_a_session_that_does_not_answer_any_more_is_lost(monkeypatch: pytest.Mon
         ("uvicorn", ("a2a",), "turnstop[bench]"),
         ("h11", ("codex",), "turnstop[lab]"),
         ("httpx2", ("opencode",), "turnstop[bench]"),
+        ("letta_client", ("letta",), "turnstop[lab,letta]"),
     ],
 )
 def test_what_is_missing_is_one_line_with_the_command(
@@ -340,10 +342,25 @@ def test_what_is_not_installed_is_left_out_and_told_unless_it_was_named(
     assert found["missing"]["acp-gemini"].endswith("turnstop lab install gemini")
     told = " ".join(result.stderr.split())
     assert "not installed: codex, acp-gemini: turnstop lab install codex gemini" in told
+    result = runner.invoke(main, ["bench", "letta"])
+    assert result.exit_code == 2
+    assert "letta_server.py" in result.stderr or "turnstop[lab,letta]" in result.stderr
     for named in (["codex"], ["--codex", "nowhere"]):
         result = runner.invoke(main, ["bench", *named])
         assert result.exit_code == 2
         assert result.stderr.splitlines()[-1].endswith("turnstop lab install codex")
+
+
+def test_the_version_of_an_sdk_is_told_beside_that_of_its_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("copilot")
+    copilot, pin = command.benches()["copilot"], PINS["copilot"]
+    monkeypatch.setattr(copilot, "_find", lambda: Program("copilot", ("copilot",), pin))
+    assert trio.run(copilot.versions) == {
+        "copilot": pin.version,
+        "github-copilot-sdk": importlib.metadata.version("github-copilot-sdk"),
+    }
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -397,6 +414,7 @@ def test_a_backend_is_no_file() -> None:
 
 def test_the_help_names_every_backend_and_tells_of_the_rest() -> None:
     said = CliRunner().invoke(main, ["bench", "--help"]).stdout
+    words = re.findall(r"[\w-]+", said)
     for name in command.benches():
-        assert name in said
+        assert name in words
     assert "turnstop lab install" in said

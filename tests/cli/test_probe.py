@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.metadata
 import json
 import os
 import shlex
@@ -246,7 +247,11 @@ def test_an_excuse_is_given_on_the_command_line_and_has_to_be_true() -> None:
 BAD = {
     "no module": ("nowhere:open_x", "", "there is no module nowhere"),
     "no attribute": ("theirs:open_hones", "", "did you mean open_honest?"),
-    "no adapter": ("nonesuch", "", "there are a2a, acp, claude, codex, local, opencode"),
+    "no adapter": (
+        "nonesuch",
+        "",
+        "there are a2a, acp, claude, codex, copilot, letta, local, opencode, parlant",
+    ),
     "a file": ("theirs.py:x", "", "package.module:factory"),
     "import raises": ("theirs:x", "1 / 0", "importing theirs raises ZeroDivisionError"),
     "import exits": ("theirs:x", "sys.exit(3)", "importing theirs ends the interpreter"),
@@ -336,7 +341,11 @@ def test_bad_input_is_told_in_one_line(adapter: str, source: str, why: str) -> N
 @pytest.mark.parametrize(
     ("args", "why"),
     [
-        ((), "name an adapter (a2a, acp, claude, codex, local, opencode), or module:factory"),
+        (
+            (),
+            "name an adapter (a2a, acp, claude, codex, copilot, letta, local, opencode, parlant), "
+            "or module:factory",
+        ),
         (("local", "--only", "stop_ends_the_wrok"), "did you mean stop_ends_the_work"),
         (("local", "--real"), "local has no probe of a real program"),
         (("stranger:Deaf", "--real"), "--real is for adapters by name"),
@@ -363,6 +372,55 @@ def test_a_missing_extra_names_the_line_that_installs_it(monkeypatch: pytest.Mon
     result = probe("a2a")
     assert result.exit_code == 2
     assert result.stderr == "Error: a2a needs nonesuch_x: pip install 'turnstop[x]'\n"
+
+
+def test_all_that_is_missing_is_told_by_the_names_that_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from turnstop.testing import inventory
+
+    found = {"turnstop.adapters": inventory.find_spec("turnstop.adapters")}
+    monkeypatch.setattr(inventory, "find_spec", found.get)
+    result = probe("copilot", "letta", "local")
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "Error: copilot needs github-copilot-sdk, trio-asyncio: "
+        "python -m pip install 'turnstop[copilot]'; "
+        "letta needs letta-client, httpx: python -m pip install 'turnstop[letta]'\n"
+    )
+
+
+def install(name: str, version: str) -> None:
+    info = Path(f"{name.replace('-', '_')}-{version}.dist-info")
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+
+
+@pytest.mark.parametrize(
+    ("adapter", "module", "sdk", "old"),
+    [
+        ("copilot", "copilot", "github-copilot-sdk", "1.0.4"),
+        ("letta", "letta_client", "letta-client", "1.6.9"),
+    ],
+)
+def test_an_sdk_that_the_adapter_refuses_shows_nothing(
+    adapter: str, module: str, sdk: str, old: str
+) -> None:
+    pytest.importorskip(module)
+    install(sdk, old)
+    result = probe(adapter, *BASIC)
+    assert result.exit_code == 2, result.output
+    assert "green" not in result.output
+    assert f"{sdk} {old} is here, and " in result.stderr
+
+
+def test_the_versions_of_what_is_driven_are_in_the_report() -> None:
+    pytest.importorskip("letta_client")
+    result = probe("letta", "stranger:Backend", *BASIC, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)["versions"]
+    assert found["letta-client"] == importlib.metadata.version("letta-client")
+    assert {"turnstop", "trio"} < set(found)
 
 
 HANGS = {

@@ -251,6 +251,12 @@ async def test_turn_ids_are_made_up_and_unique() -> None:
         assert rooms.turn("a", "x", turn_id="mine").turn_id == "mine"
 
 
+async def test_an_empty_id_is_refused() -> None:
+    async with open_rooms(Recorder()) as rooms:
+        with pytest.raises(ValueError, match="leave turn_id out"):
+            rooms.turn("a", "x", turn_id="")
+
+
 async def test_a_room_is_named_by_a_str() -> None:
     async with open_rooms(Recorder()) as rooms:
         with pytest.raises(TypeError, match="str"):

@@ -41,6 +41,26 @@ async def test_two_errors_leave_as_a_group() -> None:
     assert len(caught.value.exceptions) == 2
 
 
+async def test_one_error_that_two_raise_leaves_as_itself() -> None:
+    mine = ValueError("mine")
+    with pytest.raises(ValueError, match="mine") as caught:
+        async with open_private_nursery() as nursery:
+            nursery.start_soon(crash, mine)
+            nursery.start_soon(crash, mine)
+    assert caught.value is mine
+
+
+async def test_the_cancellations_of_several_leave_as_one() -> None:
+    with trio.CancelScope() as scope:
+        with pytest.raises(BaseException) as caught:  # noqa: PT011 - the scope takes a group too
+            async with open_private_nursery() as nursery:
+                nursery.start_soon(trio.sleep_forever)
+                await wait_all_tasks_blocked()
+                scope.cancel()
+                await trio.sleep_forever()
+    assert type(caught.value) is trio.Cancelled
+
+
 @pytest.mark.parametrize("who", ["body", "child"])
 async def test_a_group_of_the_body_or_a_child_stays_whole(who: str) -> None:
     group = ExceptionGroup("mine", [ValueError("one")])

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from trio.testing import wait_all_tasks_blocked
 
 from turnstop import BackendLost, Ending, Settlement, StopBudget, open_rooms
-from turnstop._watch import Watch
+from turnstop._watch import FEW, Watch
 
 from .backend import COMPLETED, Act, Recorder, ending, hang, occupy
 
@@ -244,3 +247,105 @@ async def test_a_cancelled_watcher_shuts_in_that_step_and_watches_on() -> None:
         await trio.sleep(4)
         assert happened == [("shut", 1), ("rang", 3)]
         watch.close()
+
+
+class Alarm:
+    def __init__(self) -> None:
+        self.due: float | None = None
+        self.rung: list[float] = []
+
+    def ring(self) -> None:
+        self.rung.append(trio.current_time())
+
+
+async def test_an_alarm_that_is_called_off_keeps_nobody_until_it_would_have_rung(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    watch = Watch([])
+    start = trio.current_time()
+    lasting, alarms = Alarm(), [Alarm() for _ in range(1000)]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch.run, lambda: None)
+        watch.set_later(lasting, start + 7)
+        for alarm in alarms:
+            watch.set_later(alarm, start + 5)
+            watch.call_off(alarm)
+        gone = [weakref.ref(alarm) for alarm in alarms]
+        del alarm, alarms
+        gc.collect()
+        assert sum(one() is not None for one in gone) <= 2 * FEW
+        await trio.sleep(10)
+        watch.close()
+    assert lasting.rung == [start + 7]
+
+
+class Looked(Alarm):
+    """Counts how often it is looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+
+    @property
+    def due(self) -> float | None:
+        self.looks += 1
+        return self._due
+
+    @due.setter
+    def due(self, due: float | None) -> None:
+        self._due = due
+
+
+def test_calling_off_looks_at_the_other_alarms_only_now_and_then() -> None:
+    watch, others = Watch([]), [Looked() for _ in range(200)]
+    for other in others:
+        watch.set_later(other, 7.0)
+    before = sum(other.looks for other in others)
+    for _ in range(200):
+        alarm = Alarm()
+        watch.set_first(alarm, 5.0)
+        watch.call_off(alarm)
+    assert sum(other.looks for other in others) == before
+    for _ in range(1000):
+        alarm = Alarm()
+        watch.set_later(alarm, 5.0)
+        watch.call_off(alarm)
+    assert sum(other.looks for other in others) - before <= 10 * len(others)
+
+
+async def test_those_that_are_left_ring_in_time_once_many_were_called_off(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    watch = Watch([])
+    start = trio.current_time()
+    alarms = {1 + number * 37 % 101: Alarm() for number in range(4 * FEW)}
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch.run, lambda: None)
+        for after, alarm in alarms.items():
+            watch.set_later(alarm, start + after)
+        for after in [after for after in alarms if after % 3]:
+            watch.call_off(alarms.pop(after))
+        await trio.sleep(200)
+        watch.close()
+    assert {after: alarm.rung for after, alarm in alarms.items()} == {
+        after: [start + after] for after in alarms
+    }
+
+
+async def test_an_alarm_that_is_set_anew_rings_at_its_last_time_however_many_are_called_off(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    watch = Watch([])
+    start = trio.current_time()
+    alarm, other = Alarm(), Alarm()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch.run, lambda: None)
+        watch.set_first(alarm, start + 1)
+        for number in range(5 * FEW):
+            watch.set_later(alarm, start + 2 + number)
+            watch.set_later(other, start + 1)
+            watch.call_off(other)
+        await trio.sleep(1000)
+        watch.close()
+    assert alarm.rung == [start + 1 + 5 * FEW]
+    assert other.rung == []

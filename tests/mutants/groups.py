@@ -33,9 +33,13 @@ MODULES = {
         "transports._lines",
         "transports.backlog",
         "transports.dialect",
+        "transports.distribution",
         "transports.eventstream",
+        "transports.framed",
+        "transports.httpcalls",
         "transports.jsonrpc",
         "transports.listening",
+        "transports.loopback",
         "transports.offspring",
         "transports.pace",
         "transports.peer",
@@ -47,7 +51,24 @@ MODULES = {
         "transports.sse",
         "transports.version",
     ),
+    "aio": (
+        "transports.aio._aio",
+        "transports.aio._call",
+        "transports.aio._early",
+        "transports.aio._filing",
+        "transports.aio._host",
+        "transports.aio._hosted",
+        "transports.aio._iterating",
+        "transports.aio._jobs",
+        "transports.aio._joining",
+        "transports.aio._nesting",
+        "transports.aio._records",
+        "transports.aio._threaded",
+        "transports.aio._threads",
+    ),
 }
+# The slow ones of the bridge's tests, each in a process of its own: asked last.
+SLOW = ("test_aio_programs.py", "test_aio_early_imports.py")
 GROUP_OF = {module: group for group, modules in MODULES.items() for module in modules}
 SHARE = 0.95
 Key = tuple[str, str, str]
@@ -76,9 +97,15 @@ def _make(module: str) -> list[Mutant]:
 
 def tests_of(module: str) -> list[list[str]]:
     """The files that a mutant of the module is run against: its own, and then the others."""
-    own = f"test_{module.rpartition('.')[2].strip('_')}.py"
-    files = sorted((ROOT / "tests" / GROUP_OF[module]).glob("test_*.py"))
-    stages = ([f for f in files if f.name == own], [f for f in files if f.name != own])
+    group = GROUP_OF[module]
+    if group == "aio":
+        files = sorted((ROOT / "tests" / "transports").glob("test_aio*.py"))
+        stages = ([f for f in files if f.name not in SLOW], [f for f in files if f.name in SLOW])
+    else:
+        own = f"test_{module.rpartition('.')[2].strip('_')}.py"
+        files = sorted((ROOT / "tests" / group).glob("test_*.py"))
+        files = [file for file in files if not file.name.startswith("test_aio")]
+        stages = ([f for f in files if f.name == own], [f for f in files if f.name != own])
     return [[str(file.relative_to(ROOT)) for file in stage] for stage in stages if stage]
 
 

@@ -16,6 +16,7 @@ REQUIRED = os.environ.get("TURNSTOP_REAL") == "require"
 
 try:
     from turnstop.lab import PINS, MissingProgram, Program, find_program
+    from turnstop.lab.letta import LETTA_INSTALL, find_letta
 except ImportError as absent:
     if REQUIRED:
         raise
@@ -40,3 +41,15 @@ def real_program(name: str) -> Program:
         if is_required(name):
             raise
         pytest.skip(str(missing), allow_module_level=True)
+
+
+def real_letta() -> None:
+    """Skip what needs the Letta server, unless it is asked for: it is large, and takes minutes.
+
+    Raises:
+        MissingProgram: it was asked for, and is absent.
+    """
+    if not os.environ.get("TURNSTOP_LETTA"):
+        text = f"set TURNSTOP_LETTA=1 for the Letta server, and install it: {LETTA_INSTALL}"
+        pytest.skip(text, allow_module_level=True)
+    find_letta()

@@ -14,13 +14,15 @@ import trio
 
 from turnstop.adapters.a2a import open_a2a
 from turnstop.lab.a2a import A2AServer, open_a2a_server
-from turnstop.testing.golden import Wire, WireFrame, tidy, write_wire
+from turnstop.testing.golden import Recordings, WireFrame
 from turnstop.testing.recording.a2a.cable import Cable
 from turnstop.testing.recording.a2a.rules import RULES, a2a_names
-from turnstop.testing.recording.a2a.scenes import SCENES, Scene
+from turnstop.testing.recording.a2a.scenes import SCENES
 from turnstop.testing.recording.a2a.tap import WireTap
 
-FOLDER = Path(__file__).parents[1] / "golden" / "a2a"
+from .recorder import GOLDEN, record_anew
+
+RECORDINGS = Recordings(GOLDEN / "a2a", "a2a-sdk", RULES, a2a_names)
 PATIENCE = 60.0
 
 
@@ -47,32 +49,24 @@ class RealWorld:
         self.cable.cut()
 
 
-async def record(scene: Scene) -> tuple[WireFrame, ...]:
-    """Play a scene on the real server; all that went by."""
+async def record(name: str, home: Path | None = None) -> list[WireFrame]:
+    """Play a scene on the real server, which needs no folder; all that went by."""
+    scene = SCENES[name]
+    kind = scene.settings["kind"]
     tap = WireTap(cable := Cable())
-    streaming, blocking = scene.kind == "streaming", scene.kind == "plain"
+    streaming, blocking = kind == "streaming", kind == "plain"
     with trio.fail_after(PATIENCE):
         async with open_a2a_server(streaming=streaming, blocking=blocking) as server:
             async with open_a2a(server.url, transport=tap) as backend:
                 await scene.play(backend, RealWorld(server, cable))
-    return tuple(tap.frames)
-
-
-def keep(frames: tuple[WireFrame, ...]) -> tuple[WireFrame, ...]:
-    """Those that matter."""
-    named = zip(frames, a2a_names(frames), strict=True)
-    return tuple(one for one, name in named if f"{one.direction} {name}" in RULES)
+    return tap.frames
 
 
 async def main() -> None:
     """Record every scene anew, or those that are named."""
     version = importlib.metadata.version("a2a-sdk")
-    FOLDER.mkdir(parents=True, exist_ok=True)
     for name in sys.argv[1:] or SCENES:
-        frames = await record(SCENES[name])
-        kept = keep(tidy(frames, {}))
-        write_wire(FOLDER / f"{name}.jsonl", Wire("a2a-sdk", version, name, kept))
-        print(f"{name}: {len(kept)} frames of {len(frames)}")
+        await record_anew(RECORDINGS, version, name, record)
 
 
 if __name__ == "__main__":

@@ -8,22 +8,21 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
 import trio
 
-import turnstop
 from turnstop.adapters.acp import open_acp
-from turnstop.lab import Lab, find_program, open_lab, program_env, write_prompt
-from turnstop.lab.behaviours import Behaviour
-from turnstop.testing.golden import Wire, WireFrame, read_frames, tidy, write_wire
+from turnstop.lab import Behaviour, find_program, open_lab, program_env, write_prompt
+from turnstop.testing.golden import Recordings, WireFrame, read_frames
 from turnstop.testing.recording.acp.rules import acp_names, rules_for
 from turnstop.testing.recording.acp.scenes import SCENES
 
-FOLDER = Path(__file__).parents[1] / "golden" / "acp"
+from .recorder import GOLDEN, PYTHONPATH, LabWorld, record_anew, tap_into
+
 PATIENCE = 120.0
 PROFILES = {
     "claude-agent-acp": "claude",
@@ -49,26 +48,22 @@ _KEPT: dict[str, tuple[str, ...]] = {
 NOISE = "session/update available_commands_update"
 
 
+def recordings_of(program: str) -> Recordings:
+    """Where its recordings are, and what of them matters."""
+    return Recordings(GOLDEN / "acp" / program, program, rules_for(program), acp_names)
+
+
 @attrs.define
-class RealWorld:
+class RealWorld(LabWorld):
     """The lab's model, and the agent's processes."""
 
-    lab: Lab
     backend: Any
 
     def prompt(self, words: str) -> tuple[str, str]:
         """As the scenes say it, in the lab's words."""
         if words == "permission":
             return write_prompt(Behaviour("tool", None, ASKS, "answer"))
-        return write_prompt(Behaviour(words))  # type: ignore[arg-type]
-
-    async def reached(self, name: str) -> None:
-        """Parked."""
-        await self.lab.parked(name)
-
-    def release(self, name: str) -> None:
-        """Answer."""
-        self.lab.release(name)
+        return super().prompt(words)
 
     async def lose(self) -> None:
         """Kill the one process that there is, once it has had the time to write its session."""
@@ -97,52 +92,35 @@ class Noting:
 async def record(name: str, scene: str, home: Path) -> tuple[WireFrame, ...]:
     """Play a scene on the real program; all that went by."""
     wire = home / "wire.jsonl"
-    wire.touch()
-    tap = [sys.executable, "-m", "turnstop.lab.tap", str(wire), "--"]
     own: dict[str, str | None] = dict.fromkeys(os.environ, None)
     with trio.fail_after(PATIENCE):
         async with open_lab() as lab:
             env = program_env(name, lab.url, home / "home")
-            env["PYTHONPATH"] = str(Path(turnstop.__file__).parents[1])
-            command = [*tap, *find_program(name).acp_command]
+            env["PYTHONPATH"] = PYTHONPATH
+            command = [*tap_into(wire), *find_program(name).acp_command]
             mode = MODES.get(name) if "permission" in scene or scene == "approve" else None
             async with open_acp(
                 command, profile=PROFILES[name], cwd=home, env=own | env, mode=mode
             ) as acp:
                 backend: Any = acp
                 backend._processes = Noting(backend._processes)
-                await SCENES[scene](acp, RealWorld(lab, backend))
+                await SCENES[scene].play(acp, RealWorld(lab, backend))
     return tuple(frame for frame in read_frames(wire) if isinstance(frame.body, dict))
 
 
 async def main() -> None:
     """Record every scene anew, or those of one program."""
     for name in sys.argv[1:] or PROFILES:
-        version = await find_program(name).version()
-        (FOLDER / name).mkdir(parents=True, exist_ok=True)
+        recordings, version = recordings_of(name), await find_program(name).version()
         for scene in SCENES:
-            with tempfile.TemporaryDirectory(prefix="golden-", ignore_cleanup_errors=True) as home:
-                try:
-                    frames = await record(name, scene, Path(home))
-                except Exception as error:
-                    print(f"{name} {scene}: {error!r}")
-                    continue
-                kept = keep(name, tidy(frames, {home: "<home>"}))
-            write_wire(FOLDER / name / f"{scene}.jsonl", Wire(name, version, scene, kept))
-            print(f"{name} {scene}: {len(kept)} frames of {len(frames)}")
+            play = partial(record, name)
+            try:
+                await record_anew(recordings, version, scene, play, noise=[NOISE], trim=trim)
+            except Exception as error:
+                print(f"{name} {scene}: {error!r}")
 
 
-def keep(program: str, frames: tuple[WireFrame, ...]) -> tuple[WireFrame, ...]:
-    """What matters, and a little of what does not, so that it is seen not to."""
-    names, rules = acp_names(frames), rules_for(program)
-    return tuple(
-        _trimmed(frame, name)
-        for frame, name in zip(frames, names, strict=True)
-        if frame.direction == "->" or f"<- {name}" in rules or name == NOISE
-    )
-
-
-def _trimmed(frame: WireFrame, name: str) -> WireFrame:
+def trim(frame: WireFrame, name: str) -> WireFrame:
     """Without its long lists of commands and models, and of ways to log in on this machine."""
     if name == NOISE:
         update = {"sessionUpdate": "available_commands_update", "availableCommands": []}

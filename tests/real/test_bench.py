@@ -111,6 +111,7 @@ def test_it_sees_what_the_bare_protocol_loses(folder: Path) -> None:
         ("claude", "claude", "permission"),
         ("acp-gemini", "gemini", "running"),
         ("opencode", "opencode", "running"),
+        ("copilot", "copilot", "running"),
     ],
 )
 def test_a_bare_client_of_each_protocol_stops_the_same_program(

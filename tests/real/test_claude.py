@@ -1,7 +1,4 @@
-"""The adapter on the real Claude Code, whose model is the lab's: what a stop leaves.
-
-A command that ignores signals says when it does, by a file: a stop in between would prove nothing.
-"""
+"""The adapter on the real Claude Code, whose model is the lab's: what a stop leaves."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import json
 import os
 import shlex
 import signal
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,50 +20,48 @@ from turnstop import BackendError, BackendLost, BackendRefused, Ending, Proof, S
 from turnstop.abc import End, Request
 from turnstop.adapters.claude import open_claude
 from turnstop.adapters.claude._interrupt import interrupt
-from turnstop.events import Ask, Event, Text, ToolCall
-from turnstop.lab import Behaviour, Lab, MissingProgram, find_program, open_lab, program_env
+from turnstop.events import Text
+from turnstop.lab import Behaviour, MissingProgram, find_program, open_lab, program_env
 from turnstop.lab import write_prompt as prompt_for
 
 from . import real_program
+from .labworld import (
+    BUDGET,
+    DEAF,
+    LEFT_BEHIND,
+    LOOP,
+    PATIENCE,
+    STOPPED,
+    Deaf,
+    World,
+    a_cancellation_around_everything_stops_for_real,
+    a_neighbour_goes_on,
+    a_permission_is_asked_for,
+    a_stop_takes_an_open_permission_back,
+    a_stop_that_races_the_end_tells_the_truth,
+    ended,
+    no_command_outlives_a_stop,
+    until,
+    what_was_left_goes_on,
+)
 
 PROGRAM = real_program("claude").path
-PATIENCE = 60.0
-BUDGET = StopBudget(20.0, 5.0)
-LOOP = "while :; do sleep 0.05; done"
-DEAF = f"trap '' TERM INT HUP; touch $READY; {LOOP}"
 KINDS = {
     "plain": "touch $READY; sleep 300 & wait",
     "loop": f"touch $READY; {LOOP}",
     "TERM-ignoring": DEAF,
     "nohup": "touch $READY; nohup sleep 300 & wait",
     "setsid": f"setsid sh -c {shlex.quote(DEAF)} & wait",
-    "left behind": f"setsid sh -c {shlex.quote(DEAF)} >/dev/null 2>&1 & exit 0",
+    "left behind": LEFT_BEHIND,
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 @attrs.define
-class World:
-    lab: Lab
-    rooms: turnstop.Rooms[str]
+class ClaudeWorld(World):
     claude: Any
-    home: Path
-
-    async def ask(self, room: str, prompt: str) -> tuple[list[Event], Turn]:
-        events = []
-        async with self.rooms.turn(room, prompt) as turn:
-            async for event in turn:
-                events.append(event)
-        return events, turn
-
-    async def answers(self, room: str) -> Turn:
-        """The room's next turn answers, and every history the model was given is valid."""
-        token, prompt = prompt_for(Behaviour("answer"))
-        events, turn = await self.ask(room, prompt)
-        said = "".join(event.delta for event in events if isinstance(event, Text))
-        assert said == f"answer to {token}"
-        assert self.lab.faults == []
-        return turn
+    variable = "CLAUDE_CONFIG_DIR={}/.claude"
+    itself = b"stream-json"
 
     def remembered(self) -> list[object]:
         """The answers of earlier turns that the model was given last: a fresh session has none.
@@ -77,80 +72,33 @@ class World:
         messages = self.lab.exchanges[-1].json()["messages"]
         return [message["content"] for message in messages if message["role"] == "assistant"]
 
-    def tool(self, command: str, then: str = "answer") -> tuple[str, str, Path]:
-        """A prompt that runs a command, its token, and the file that says it is ready."""
-        ready = self.home / f"ready-{os.urandom(4).hex()}"
-        whole = f"export READY={shlex.quote(str(ready))}; {command}"
-        behaviour = Behaviour("tool", None, whole, then)  # type: ignore[arg-type]
-        return (*prompt_for(behaviour), ready)
-
-    def claude_pids(self) -> list[int]:
-        """The processes of Claude itself."""
-        return [pid for pid, command in self._processes().items() if b"stream-json" in command]
-
     def commands(self) -> list[bytes]:
-        """Everything that this world's Claude has started, found by nothing but its home."""
-        found = self._processes().values()
-        # It looks at the process table itself, now and then.
+        """Claude looks at the process table itself, now and then."""
         own = (b"ps\0", b"/bin/ps\0", b"/usr/bin/ps\0")
-        commands = [one for one in found if one and not one.startswith(own)]
-        return [command for command in commands if b"stream-json" not in command]
-
-    def _processes(self) -> dict[int, bytes]:
-        found = {}
-        home = f"CLAUDE_CONFIG_DIR={self.home}/.claude\0".encode()
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                if home in (entry / "environ").read_bytes():
-                    found[int(entry.name)] = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-        return found
+        return [command for command in super().commands() if not command.startswith(own)]
 
 
 @asynccontextmanager
 async def open_world(
     home: Path, budget: StopBudget = BUDGET, program: str = PROGRAM, **options: Any
-) -> AsyncGenerator[World, None]:
+) -> AsyncGenerator[ClaudeWorld, None]:
     options = {"permission_mode": "bypassPermissions", "setting_sources": (), **options}
     with trio.fail_after(3 * PATIENCE):
         async with open_lab() as lab:
             env = {**program_env("claude", lab.url, home), **options.pop("env", {})}
             async with open_claude(program, cwd=home, env=env, **options) as claude:
                 async with turnstop.open_rooms(claude, budget=budget) as rooms:
-                    yield World(lab, rooms, claude, home)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    while not condition():  # noqa: ASYNC110 - other processes give no event
-        await trio.sleep(0.01)
-
-
-def ended(turn: Turn) -> tuple[Ending, Proof | None, bool]:
-    settlement = turn.settlement
-    assert settlement is not None
-    assert settlement.errors == ()
-    return settlement.ending, settlement.proof, settlement.clean
-
-
-STOPPED = (Ending.STOPPED, Proof.EVENT, True)
-
-
-async def stop_at(world: World, ready: Callable[[], object], turn: Turn) -> None:
-    async with turn:
-        await until(ready)
-        turn.stop()
-        await trio.sleep_forever()
+                    yield ClaudeWorld(lab, rooms, home, claude)
 
 
 async def test_a_turn_is_answered_and_the_next_continues(tmp_path: Path) -> None:
     async with open_world(tmp_path) as world:
-        first = await world.answers("a")
+        first = await world.answers()
         assert ended(first)[0] is Ending.FINISHED
         assert first.settlement is not None
         assert first.settlement.usage is not None
         assert first.settlement.usage.output_tokens
-        await world.answers("a")
+        await world.answers()
         one, two = world.lab.exchanges
         assert len(two.json()["messages"]) > len(one.json()["messages"])
         # A background task would wake Claude for nobody.
@@ -162,27 +110,17 @@ async def test_a_stop_in_the_middle_of_the_answer(tmp_path: Path) -> None:
     async with open_world(tmp_path) as world:
         token, prompt = prompt_for(Behaviour("park"))
         said = ""
-        async with world.rooms.turn("a", prompt) as turn:
+        async with world.rooms.turn("kitchen", prompt) as turn:
             async for event in turn:
                 said += event.delta if isinstance(event, Text) else ""
                 if "piece 2" in said:
                     turn.stop()
         assert ended(turn) == STOPPED
         await world.lab.gone(token)
-        await world.answers("a")
+        await world.answers()
         # C78: what it had said is what it remembers, once.
         history = json.dumps(world.lab.exchanges[-1].json()["messages"])
         assert history.count("piece 0 piece 1 piece 2") == 1
-
-
-class Deaf:
-    """An emit that nobody reads."""
-
-    def __call__(self, event: Event) -> None:
-        pass
-
-    async def ask(self, ask: Ask) -> object:
-        await trio.sleep_forever()
 
 
 @pytest.mark.parametrize("warm", [True, False])
@@ -192,7 +130,7 @@ async def test_stops_around_the_start_are_never_lost(tmp_path: Path, warm: bool)
         session = None
         for number in range(24 if warm else 4):
             token, prompt = prompt_for(Behaviour("park"))
-            turn: Any = await world.claude.start(Request("a", "1", prompt, session))
+            turn: Any = await world.claude.start(Request("kitchen", "1", prompt, session))
             await trio.sleep(number * 0.002 if warm else number * 0.03)
             ends: list[End] = []
             async with trio.open_nursery() as nursery:
@@ -202,7 +140,7 @@ async def test_stops_around_the_start_are_never_lost(tmp_path: Path, warm: bool)
             assert world.lab.open_requests(token) == []
             session = turn.session if warm else None
             await world.claude.forget(turn.session) if not warm else None
-        await world.answers("b")
+        await world.answers("garden")
 
 
 async def follow(turn: Any, ends: list[End]) -> None:
@@ -221,7 +159,7 @@ async def test_a_stop_with_a_plain_interrupt_is_repeated_once(tmp_path: Path) ->
         session = None
         for number in range(8):
             token, prompt = prompt_for(Behaviour("park"))
-            turn: Any = await world.claude.start(Request("a", "1", prompt, session))
+            turn: Any = await world.claude.start(Request("kitchen", "1", prompt, session))
             await trio.sleep(number * 0.003)
             ends: list[End] = []
             async with trio.open_nursery() as nursery:
@@ -232,65 +170,30 @@ async def test_a_stop_with_a_plain_interrupt_is_repeated_once(tmp_path: Path) ->
             session = turn.session
         assert session is not None
         assert session.lifecycle is False
-        await world.answers("a")
+        await world.answers()
 
 
 @every_kind
 async def test_no_command_outlives_its_turns_stop(tmp_path: Path, kind: str) -> None:
     async with open_world(tmp_path) as world:
-        token, prompt, ready = world.tool(KINDS[kind], "park")
-        turn = world.rooms.turn("a", prompt)
-        await stop_at(world, lambda: ready.exists() and world.lab.processes(token), turn)
-        try:
-            assert ended(turn) == STOPPED
-            assert world.commands() == []
-        finally:
-            for process in world.lab.processes(token):
-                process.kill()
-        await world.answers("a")
+        await no_command_outlives_a_stop(world, KINDS[kind])
 
 
 async def test_a_second_rooms_turn_and_command_go_on(tmp_path: Path) -> None:
-    async with open_world(tmp_path) as world, trio.open_nursery() as nursery:
-        other_token, other_prompt, other_ready = world.tool(KINDS["loop"])
-        nursery.start_soon(world.ask, "b", other_prompt)
-        await until(other_ready.exists)
-        token, prompt, ready = world.tool(KINDS["setsid"])
-        turn = world.rooms.turn("a", prompt)
-        await stop_at(world, ready.exists, turn)
-        assert ended(turn) == STOPPED
-        assert world.lab.processes(token) == []
-        await until(lambda: world.lab.processes(other_token))
-        assert world.rooms.statistics().live == 1
-        world.rooms.stop("b")
+    async with open_world(tmp_path) as world:
+        await a_neighbour_goes_on(world, KINDS["loop"], KINDS["setsid"])
 
 
 async def test_a_command_of_an_earlier_turn_goes_on(tmp_path: Path) -> None:
-    """What a finished turn left in the background is the user's: only the stopped turn is swept."""
     async with open_world(tmp_path) as world:
-        kept, prompt, ready = world.tool(KINDS["left behind"])
-        try:
-            _, first = await world.ask("a", prompt)
-            assert first.ending is Ending.FINISHED
-            await until(ready.exists)
-            token, prompt, ready = world.tool(KINDS["nohup"])
-            turn = world.rooms.turn("a", prompt)
-            await stop_at(world, ready.exists, turn)
-            assert ended(turn) == STOPPED
-            assert world.lab.processes(token) == []
-            await until(lambda: world.lab.processes(kept))
-        finally:
-            while left := world.lab.processes(kept):
-                for process in left:
-                    process.kill()
-                await trio.sleep(0.02)
+        await what_was_left_goes_on(world, LEFT_BEHIND, KINDS["nohup"])
 
 
 async def test_a_background_task_is_stopped_and_wakes_nobody(tmp_path: Path) -> None:
     async with open_world(tmp_path, background=True) as world:
         token, prompt = prompt_for(Behaviour("park"))
         behind = f"export TURNSTOP_LAB_TURN={token}; sleep 300 & wait"
-        async with world.rooms.turn("a", prompt) as turn:
+        async with world.rooms.turn("kitchen", prompt) as turn:
             await world.lab.parked(token)
             given = {"command": behind, "description": "wait", "run_in_background": True}
             world.lab.order(token, "call", "Bash", given)
@@ -303,47 +206,33 @@ async def test_a_background_task_is_stopped_and_wakes_nobody(tmp_path: Path) -> 
         count = len(world.lab.exchanges)
         await trio.sleep(0.5)
         assert len(world.lab.exchanges) == count
-        await world.answers("a")
+        await world.answers()
 
 
 async def test_a_stop_that_races_the_end_tells_the_truth(tmp_path: Path) -> None:
     async with open_world(tmp_path) as world:
-        endings = set()
-        for number in range(16):
-            token, prompt = prompt_for(Behaviour("park"))
-            async with world.rooms.turn("a", prompt) as turn:
-                await world.lab.parked(token)
-                world.lab.release(token)
-                await trio.sleep(number * 0.001)
-                turn.stop()
-                await trio.sleep_forever()
-            ending, proof, clean = ended(turn)
-            assert (proof, clean) == (Proof.EVENT, True)
-            endings.add(ending)
-            assert world.lab.open_requests(token) == []
-        assert endings <= {Ending.STOPPED, Ending.FINISHED}
-        await world.answers("a")
+        await a_stop_that_races_the_end_tells_the_truth(world)
 
 
 async def test_a_killed_claude_loses_its_turn_and_comes_back(tmp_path: Path) -> None:
     async with open_world(tmp_path) as world:
-        await world.answers("a")
+        await world.answers()
         token, prompt, ready = world.tool(KINDS["plain"])
-        turn = world.rooms.turn("a", prompt)
+        turn = world.rooms.turn("kitchen", prompt)
         with pytest.raises(BackendLost, match="signal 9") as caught:
             await kill_claude_in(world, turn, ready)
         assert caught.value.gone
         assert turn.ending is Ending.FAILED
         for process in world.lab.processes(token):
             process.kill()
-        await world.answers("a")
+        await world.answers()
         assert world.remembered()
 
 
-async def kill_claude_in(world: World, turn: Turn, ready: Path) -> None:
+async def kill_claude_in(world: ClaudeWorld, turn: Turn, ready: Path) -> None:
     async with turn:
         await until(ready.exists)
-        for pid in world.claude_pids():
+        for pid in world.pids():
             os.kill(pid, signal.SIGKILL)
         await trio.sleep_forever()
 
@@ -352,13 +241,15 @@ async def kill_claude_in(world: World, turn: Turn, ready: Path) -> None:
 async def test_one_that_is_lost_early_is_begun_anew(tmp_path: Path, after: float) -> None:
     """Before Claude has written anything down, there is nothing to resume."""
     async with open_world(tmp_path) as world:
-        turn: Any = await world.claude.start(Request("a", "1", prompt_for(Behaviour("park"))[1]))
+        turn: Any = await world.claude.start(
+            Request("kitchen", "1", prompt_for(Behaviour("park"))[1])
+        )
         await trio.sleep(after)
         os.kill(turn._peer.process.pid, signal.SIGKILL)
         with pytest.raises(BackendLost):
             await turn.follow(Deaf())
         token, prompt = prompt_for(Behaviour("answer"))
-        again: Any = await world.claude.start(Request("a", "2", prompt, turn.session))
+        again: Any = await world.claude.start(Request("kitchen", "2", prompt, turn.session))
         end = await again.follow(Deaf())
         assert end.how.name == "COMPLETED"
         assert again.session is turn.session
@@ -386,7 +277,7 @@ class Watched:
 
 
 @asynccontextmanager
-async def open_watched(home: Path) -> AsyncGenerator[tuple[World, Watched], None]:
+async def open_watched(home: Path) -> AsyncGenerator[tuple[ClaudeWorld, Watched], None]:
     async with open_world(home) as world:
         watched = Watched(world.claude)
         async with turnstop.open_rooms(watched, budget=BUDGET) as rooms:
@@ -398,24 +289,24 @@ async def test_one_whose_first_message_was_cancelled_goes_on_when_it_is_lost(
     tmp_path: Path, after: float
 ) -> None:
     async with open_watched(tmp_path) as (world, claude):
-        async with world.rooms.turn("a", prompt_for(Behaviour("park"))[1]) as turn:
+        async with world.rooms.turn("kitchen", prompt_for(Behaviour("park"))[1]) as turn:
             await claude.sent.wait()
             await trio.sleep(after)
             turn.stop()
             await trio.sleep_forever()
         assert ended(turn) == STOPPED
         await claude.lose()
-        await world.answers("a")
+        await world.answers()
 
 
 async def test_a_conversation_that_was_cleared_is_not_resumed(tmp_path: Path) -> None:
     async with open_watched(tmp_path) as (world, claude):
         token, prompt = prompt_for(Behaviour("answer"))
-        await world.ask("a", prompt)
-        await world.ask("a", "/clear")
-        await world.answers("a")
+        await world.ask("kitchen", prompt)
+        await world.ask("kitchen", "/clear")
+        await world.answers()
         await claude.lose()
-        await world.answers("a")
+        await world.answers()
         history = json.dumps(world.lab.exchanges[-1].json()["messages"])
         assert token not in history
         # What came behind the /clear is what it goes on with.
@@ -435,17 +326,17 @@ async def test_options_that_it_does_not_take_are_told_at_once(
 ) -> None:
     async with open_world(tmp_path, **options) as world:
         with pytest.raises(BackendRefused, match=text):
-            await world.ask("a", "hi")
+            await world.ask("kitchen", "hi")
 
 
 async def test_a_claude_that_hangs_is_killed_and_its_session_resumed(tmp_path: Path) -> None:
     """F6, C14: SIGTERM, then SIGKILL of the group, and its tool as well, within the budget."""
     async with open_world(tmp_path, StopBudget(0.5, 3.0)) as world:
-        await world.answers("a")
+        await world.answers()
         token, prompt, ready = world.tool(KINDS["setsid"], "park")
-        async with world.rooms.turn("a", prompt) as turn:
+        async with world.rooms.turn("kitchen", prompt) as turn:
             await until(ready.exists)
-            (pid,) = world.claude_pids()
+            (pid,) = world.pids()
             os.kill(pid, signal.SIGSTOP)
             turn.stop()
             await trio.sleep_forever()
@@ -457,14 +348,14 @@ async def test_a_claude_that_hangs_is_killed_and_its_session_resumed(tmp_path: P
         assert settlement.settled_at - settlement.asked_at < 6.0
         assert world.lab.processes(token) == []
         assert world.commands() == []
-        await world.answers("a")
+        await world.answers()
         assert world.remembered()
 
 
 async def test_a_kill_ends_the_tools_with_sigterm(tmp_path: Path) -> None:
     async with open_world(tmp_path) as world:
         token, prompt, ready = world.tool(KINDS["plain"], "park")
-        turn: Any = await world.claude.start(Request("a", "1", prompt))
+        turn: Any = await world.claude.start(Request("kitchen", "1", prompt))
         await until(lambda: ready.exists() and world.lab.processes(token))
         await turn.kill()
         # A machine that is busy may not let it come to its own end in time.
@@ -475,18 +366,8 @@ async def test_a_kill_ends_the_tools_with_sigterm(tmp_path: Path) -> None:
 
 
 async def test_a_cancellation_around_everything_still_stops_for_real(tmp_path: Path) -> None:
-    turn: Turn | None = None
-    with trio.CancelScope() as app:
-        async with open_world(tmp_path) as world:
-            _, prompt, ready = world.tool(KINDS["loop"])
-            turn = world.rooms.turn("a", prompt)
-            async with turn:
-                await until(ready.exists)
-                app.cancel()
-                await trio.sleep_forever()
-    assert turn is not None
-    assert ended(turn) == STOPPED
-    assert world.commands() == world.claude_pids() == []
+    world = open_world(tmp_path)
+    await a_cancellation_around_everything_stops_for_real(world, KINDS["loop"])
 
 
 @pytest.mark.parametrize("background", [False, True])
@@ -496,7 +377,7 @@ async def test_a_sub_agent_ends_with_the_turn_that_set_it_to_work(
     async with open_world(tmp_path, background=background) as world:
         token, prompt = prompt_for(Behaviour("park"))
         agent, work = prompt_for(Behaviour("park"))
-        async with world.rooms.turn("a", prompt) as turn:
+        async with world.rooms.turn("kitchen", prompt) as turn:
             await world.lab.parked(token)
             given = {"description": "look", "prompt": work, "subagent_type": "general-purpose"}
             world.lab.order(token, "call", "Task", given)
@@ -505,7 +386,7 @@ async def test_a_sub_agent_ends_with_the_turn_that_set_it_to_work(
             await trio.sleep_forever()
         assert ended(turn) == STOPPED
         assert world.lab.open_requests(agent) == world.lab.open_requests(token) == []
-        await world.answers("a")
+        await world.answers()
 
 
 @pytest.mark.parametrize(
@@ -513,50 +394,26 @@ async def test_a_sub_agent_ends_with_the_turn_that_set_it_to_work(
 )
 async def test_a_permission_is_asked_for(tmp_path: Path, reply: str, state: str) -> None:
     async with open_world(tmp_path, permission_mode="default") as world:
-        made = tmp_path / "made"
-        _, prompt, _ = world.tool(f"touch {shlex.quote(str(made))}")
-        calls = []
-        async with world.rooms.turn("a", prompt) as turn:
-            async for event in turn:
-                if isinstance(event, Ask):
-                    assert event.choices == ("allow", "deny")
-                    assert "touch" in event.text
-                    turn.answer(event, reply)
-                elif isinstance(event, ToolCall):
-                    calls.append(event)
-        assert turn.ending is Ending.FINISHED
-        assert calls[-1].state == state
-        assert made.exists() == (reply == "allow")
-        if reply == "not that":
-            assert calls[-1].detail == "not that"
-        assert world.lab.faults == []
+        call = await a_permission_is_asked_for(world, reply, state)
+        assert reply != "not that" or call.detail == reply
 
 
 async def test_a_stop_takes_an_open_permission_back(tmp_path: Path) -> None:
     async with open_world(tmp_path, permission_mode="default") as world:
-        made = tmp_path / "made"
-        token, prompt, _ = world.tool(f"touch {shlex.quote(str(made))}")
-        async with world.rooms.turn("a", prompt) as turn:
-            async for event in turn:
-                if isinstance(event, Ask):
-                    turn.stop()
-        assert ended(turn) == STOPPED
-        assert not made.exists()
-        assert world.lab.open_requests(token) == []
-        await world.answers("a")
+        await a_stop_takes_an_open_permission_back(world)
 
 
 async def test_a_login_that_is_demanded_is_the_turns_failure(tmp_path: Path) -> None:
     async with open_world(tmp_path, env={"ANTHROPIC_API_KEY": None}) as world:
         with pytest.raises(BackendError, match="Not logged in"):
-            await world.ask("a", "hi")
+            await world.ask("kitchen", "hi")
         assert world.lab.exchanges == []
 
 
 async def test_a_retired_rooms_process_is_gone(tmp_path: Path) -> None:
     async with open_world(tmp_path) as world:
-        await world.answers("a")
-        await world.answers("b")
-        assert len(world.claude_pids()) == 2
-        await world.rooms.retire("a")
-        assert len(world.claude_pids()) == 1
+        await world.answers()
+        await world.answers("garden")
+        assert len(world.pids()) == 2
+        await world.rooms.retire("kitchen")
+        assert len(world.pids()) == 1

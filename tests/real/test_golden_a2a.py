@@ -6,24 +6,23 @@ import attrs
 import pytest
 
 from turnstop.lab import MissingProgram
-from turnstop.testing.golden import WireFrame, differences, read_wire
+from turnstop.testing.golden import WireFrame
 
 from . import REQUIRED
 
 try:
-    from turnstop.testing.recording.a2a.rules import RULES, a2a_names
     from turnstop.testing.recording.a2a.scenes import SCENES
 
-    from .golden_a2a import FOLDER, record
+    from .golden_a2a import RECORDINGS, record
 except ImportError as absent:
     if REQUIRED:
         raise
     pytest.skip(str(absent), allow_module_level=True)
 
 
-async def recorded(name: str) -> tuple[WireFrame, ...]:
+async def recorded(name: str) -> list[WireFrame]:
     try:
-        return await record(SCENES[name])
+        return await record(name)
     except MissingProgram as missing:
         if REQUIRED:
             raise
@@ -32,21 +31,18 @@ async def recorded(name: str) -> tuple[WireFrame, ...]:
 
 @pytest.mark.parametrize("name", SCENES)
 async def test_the_real_server_says_what_is_golden(name: str) -> None:
-    golden = read_wire(FOLDER / f"{name}.jsonl")
-    found = await recorded(name)
-    assert differences(golden.frames, found, RULES, a2a_names) == []
+    assert RECORDINGS.differences(name, await recorded(name)) == []
 
 
 async def test_a_server_that_says_something_else_is_seen() -> None:
-    golden = read_wire(FOLDER / "two_turns.jsonl").frames
     found = await recorded("two_turns")
     ends = [place for place, one in enumerate(found) if one.body.get("end")]
     without = [one for place, one in enumerate(found) if place != ends[0]]
-    lines = differences(golden, without, RULES, a2a_names)
+    lines = RECORDINGS.differences("two_turns", without)
     assert len(lines) == 1
     assert "SendStreamingMessage = end: does not come" in lines[0]
     mixed = [attrs.evolve(one, body=_renamed(one.body)) for one in found]
-    assert any("elsewhere" in line for line in differences(golden, mixed, RULES, a2a_names))
+    assert any("elsewhere" in line for line in RECORDINGS.differences("two_turns", mixed))
 
 
 def _renamed(body: dict[str, object]) -> dict[str, object]:

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from turnstop.testing.golden import differences, read_wire
-from turnstop.testing.recording.acp.rules import acp_names, rules_for
-
 from . import real_program
-from .golden_acp import FOLDER, PROFILES, record
+from .golden_acp import PROFILES, record, recordings_of
+from .recorder import expect_recorded
 
 # What the others show is shown by these as well.
 SCENES = ("stop_while_a_permission_is_open", "go_on_after_a_loss")
@@ -18,10 +16,7 @@ SCENES = ("stop_while_a_permission_is_open", "go_on_after_a_loss")
 
 @pytest.mark.parametrize("name", PROFILES)
 async def test_it_is_the_version_that_was_recorded(name: str) -> None:
-    """Another version may do as well: this one says why a scene differs, if one does."""
-    version, golden = await real_program(name).version(), read_wire(FOLDER / name / "finish.jsonl")
-    if version != golden.version:
-        pytest.skip(f"recorded of {golden.version}, and here is {version}")
+    await expect_recorded(real_program(name), recordings_of(name))
 
 
 @pytest.mark.parametrize("scene", SCENES)
@@ -29,5 +24,4 @@ async def test_it_is_the_version_that_was_recorded(name: str) -> None:
 async def test_it_speaks_as_it_was_recorded(name: str, scene: str, tmp_path: Path) -> None:
     real_program(name)
     found = await record(name, scene, tmp_path)
-    golden = read_wire(FOLDER / name / f"{scene}.jsonl")
-    assert differences(golden.frames, found, rules_for(name), acp_names) == []
+    assert recordings_of(name).differences(scene, found) == []

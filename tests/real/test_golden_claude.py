@@ -2,52 +2,35 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import attrs
 import pytest
 
-from turnstop.testing.golden import Wire, WireFrame, differences, read_wire
-from turnstop.testing.recording.claude.rules import RULES, claude_names, rules_for
+from turnstop.testing.recording.claude.rules import rules_for
 from turnstop.testing.recording.claude.scenes import SCENES
 
 from . import real_program
-from .golden_claude import FOLDER, record
+from .golden_claude import RECORDINGS, record
+from .recorder import expect_recorded, renamed
 
 PROGRAM = real_program("claude")
 
 
-def read(name: str) -> Wire:
-    return read_wire(FOLDER / f"{name}.jsonl")
-
-
 async def test_it_is_the_version_that_was_recorded() -> None:
-    """Another version may do as well: this one says why a scene differs, if one does."""
-    version = await PROGRAM.version()
-    if version != read("finish").version:
-        pytest.skip(f"recorded of {read('finish').version}, and here is {version}")
+    await expect_recorded(PROGRAM, RECORDINGS)
 
 
 @pytest.mark.parametrize("name", SCENES)
 async def test_it_speaks_as_it_was_recorded(name: str, tmp_path: Path) -> None:
-    found = await record(SCENES[name], tmp_path)
-    assert differences(read(name).frames, found, rules_for(name), claude_names) == []
+    found = await record(name, tmp_path)
+    assert RECORDINGS.differences(name, found, rules_for(name)) == []
 
 
-async def test_a_recording_of_something_else_is_told(tmp_path: Path) -> None:
-    found = await record(SCENES["stop_while_running"], tmp_path)
-    golden = [
-        attrs.evolve(frame, body=json.loads(json.dumps(frame.body).replace("aborted_", "ended_")))
-        for frame, name in zip(*named("stop_while_running"), strict=True)
-        if name != "interrupt = success"
+async def test_one_that_speaks_otherwise_is_told_of(tmp_path: Path) -> None:
+    name = "stop_while_running"
+    found = RECORDINGS.matter(await record(name, tmp_path))
+    kept = [frame for frame, called in found if called != "interrupt = success"]
+    assert RECORDINGS.differences(name, renamed(kept, "aborted_", "ended_")) == [
+        "<- interrupt = success: does not come after <- stream_event text_delta",
+        '<- result: terminal_reason is "ended_streaming", and not "aborted_streaming"',
     ]
-    assert differences(golden, found, RULES, claude_names) == [
-        "<- interrupt = success: comes, and is not due after <- stream_event text_delta",
-        '<- result: terminal_reason is "aborted_streaming", and not "ended_streaming"',
-    ]
-
-
-def named(scene: str) -> tuple[tuple[WireFrame, ...], list[str]]:
-    frames = read(scene).frames
-    return frames, claude_names(frames)

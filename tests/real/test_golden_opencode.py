@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
-from turnstop.testing.golden import differences, read_wire
+import pytest
 
 from . import REQUIRED, real_program
 
 try:
-    from turnstop.testing.recording.opencode.rules import RULES, opencode_names
     from turnstop.testing.recording.opencode.scenes import SCENES
 
-    from .golden_opencode import FOLDER, record
+    from .golden_opencode import RECORDINGS, record
 except ImportError as absent:
     if REQUIRED:
         raise
@@ -22,6 +21,5 @@ real_program("opencode")
 
 
 @pytest.mark.parametrize("name", SCENES)
-async def test_the_real_program_says_what_is_golden(name: str) -> None:
-    golden = read_wire(FOLDER / f"{name}.jsonl")
-    assert differences(golden.frames, await record(name), RULES, opencode_names) == []
+async def test_the_real_program_says_what_is_golden(name: str, tmp_path: Path) -> None:
+    assert RECORDINGS.differences(name, await record(name, tmp_path)) == []

@@ -9,7 +9,7 @@ import json
 import os
 import shlex
 import signal
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -18,11 +18,12 @@ import pytest
 import trio
 
 import turnstop
-from turnstop import BackendLost, BackendRefused, Ending, Proof, StopBudget, Turn
+from turnstop import BackendLost, BackendRefused, Ending, StopBudget, Turn
 from turnstop.events import Ask, Event, Text, ToolCall
 from turnstop.lab import Behaviour, Lab, open_lab, program_env, write_prompt
 
 from . import REQUIRED, real_program
+from .labworld import BUDGET, DEAF, LEFT_BEHIND, PATIENCE, STOPPED, ended, prompt_for_tool, until
 
 try:
     from turnstop.adapters.opencode import open_opencode
@@ -32,14 +33,11 @@ except ImportError as absent:
     pytest.skip(str(absent), allow_module_level=True)
 
 PROGRAM = real_program("opencode").path
-PATIENCE = 60.0
-BUDGET = StopBudget(20.0, 5.0)
-DEAF = "trap '' TERM INT HUP; touch $READY; while :; do sleep 0.05; done"
 KINDS = {
     "plain": "touch $READY; sleep 300",
     "TERM-ignoring": DEAF,
     "setsid": f"setsid sh -c {shlex.quote(DEAF)} & sleep 300",
-    "left behind": f"setsid sh -c {shlex.quote(DEAF)} >/dev/null 2>&1 & exit 0",
+    "left behind": LEFT_BEHIND,
 }
 
 
@@ -75,9 +73,7 @@ class World:
         return turn
 
     def tool(self, command: str, then: str = "answer") -> tuple[str, str, Path]:
-        ready = self.home / f"ready-{os.urandom(4).hex()}"
-        whole = f"export READY={shlex.quote(str(ready))}; {command}"
-        return (*write_prompt(Behaviour("tool", None, whole, then)), ready)
+        return prompt_for_tool(self.home, command, then)
 
 
 def environment(lab: Lab, home: Path, permission: str = "allow") -> dict[str, str]:
@@ -92,21 +88,6 @@ async def open_world(home: Path, permission: str = "allow") -> AsyncGenerator[Wo
             env = environment(lab, home, permission)
             async with open_opencode(command=PROGRAM, directory=home, env=env) as backend:
                 yield World(lab, backend, home)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    while not condition():  # noqa: ASYNC110 - other processes give no event
-        await trio.sleep(0.01)
-
-
-def ended(turn: Turn) -> tuple[Ending, Proof | None, bool]:
-    settlement = turn.settlement
-    assert settlement is not None
-    assert settlement.errors == ()
-    return settlement.ending, settlement.proof, settlement.clean
-
-
-STOPPED = (Ending.STOPPED, Proof.EVENT, True)
 
 
 async def test_stops_of_every_moment_each_with_a_next_turn(tmp_path: Path) -> None:

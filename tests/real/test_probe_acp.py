@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-import trio
 
 from turnstop import StopBudget
 from turnstop.testing import Outcome, probe_backend
 from turnstop.testing.probes.real_acp import RealClaudeAgentProbe, RealCodexAgentProbe
 
 from . import real_program
+from .promises import every_promise_is_kept, tell_nobody
 
 # What its agent makes hard: it answers a cancel before the turn is over, and has more to say.
 OF_CLAUDE = (
@@ -24,10 +24,7 @@ OF_CLAUDE = (
 
 def test_every_promise_that_can_be_tried_is_kept_by_codexs() -> None:
     real_program(RealCodexAgentProbe.program)
-    report = probe_backend(RealCodexAgentProbe)
-    assert report.red == [], str(report)
-    assert [row.obligation.name for row in report.of(Outcome.NOT_RUN)] == []
-    assert len(list(report.of(Outcome.GREEN))) >= 20
+    every_promise_is_kept(RealCodexAgentProbe)
 
 
 def test_the_promises_that_are_hard_to_keep_are_kept_by_claudes() -> None:
@@ -37,9 +34,6 @@ def test_the_promises_that_are_hard_to_keep_are_kept_by_claudes() -> None:
 
 
 def test_an_adapter_that_tells_nobody_is_red(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def tell_nobody(*args: object) -> None:
-        await trio.lowlevel.checkpoint()
-
     real_program(RealCodexAgentProbe.program)
     monkeypatch.setattr("turnstop.adapters.acp._turn.AcpTurn.cancel", tell_nobody)
     monkeypatch.setattr(

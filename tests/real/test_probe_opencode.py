@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import trio
-
-from turnstop import StopBudget
-from turnstop.testing import Outcome, probe_backend
 
 from . import REQUIRED, real_program
+from .promises import every_promise_is_kept, one_that_tells_nobody_is_red, tell_nobody
 
 try:
     from turnstop.adapters.opencode._turn import OpenCodeTurn
@@ -22,18 +19,9 @@ real_program("opencode")
 
 
 def test_every_promise_that_can_be_tried_is_kept() -> None:
-    report = probe_backend(RealOpenCodeProbe)
-    assert report.red == [], str(report)
-    assert [row.obligation.name for row in report.of(Outcome.NOT_RUN)] == []
-    assert len(list(report.of(Outcome.GREEN))) >= 20
+    every_promise_is_kept(RealOpenCodeProbe)
 
 
 def test_an_adapter_that_tells_nobody_is_red(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def tell_nobody(*args: object) -> None:
-        await trio.lowlevel.checkpoint()
-
     monkeypatch.setattr(OpenCodeTurn, "cancel", tell_nobody)
-    monkeypatch.setattr(RealOpenCodeProbe, "budget", StopBudget(0.5, 0.5))
-    (row,) = probe_backend(RealOpenCodeProbe, only=["stop_ends_the_work"]).rows
-    assert row.outcome is Outcome.RED
-    assert "the work did not end" in row.text
+    one_that_tells_nobody_is_red(RealOpenCodeProbe, monkeypatch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial, partialmethod
@@ -264,6 +265,17 @@ async def test_a_start_that_never_comes_back_is_told_once(monkeypatch: pytest.Mo
     with pytest.raises(NotABackend, match="start has not come back 2 s after it was called"):
         await probe_factory(Never, budget=SHORT, told=rows.append)
     assert rows == []
+
+
+async def test_a_start_that_never_comes_back_is_told_once_where_all_waited_for_it() -> None:
+    # Each of them gives up in the very moment in which nothing can be checked any more.
+    class Never(Backend):
+        async def start(self, request: Request[Any]) -> Any:
+            await trio.sleep_forever()
+
+    with pytest.raises(NotABackend) as caught:
+        await probe_factory(Never, budget=SHORT)
+    assert re.search("Never: start has not come back 2[0-9] s after", str(caught.value))
 
 
 async def test_a_start_that_takes_longer_than_a_stop_is_none_of_those() -> None:

@@ -116,6 +116,11 @@ def test_the_order_matters_and_what_comes_twice() -> None:
     ]
 
 
+def test_what_may_come_anywhere_is_missed_behind_nothing() -> None:
+    without = [*scene()[:2], *scene()[3:]]
+    assert differences(scene(), without, RULES) == ["<- tick: does not come"]
+
+
 def test_what_is_of_one_machine_or_one_run_is_taken_out(tmp_path: Path) -> None:
     number = "0198c6b2-1f3a-7d10-9c55-0123456789ab"
     body = {

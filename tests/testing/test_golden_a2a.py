@@ -77,7 +77,7 @@ class RecordedWorld:
 
 async def played(scene: Scene, disturb: Disturb) -> list[WireFrame]:
     async with trio.open_nursery() as nursery:
-        agent = RecordingAgent(scene.kind, nursery)
+        agent = RecordingAgent(scene.settings["kind"], nursery)
         disturb(agent)
         tap = WireTap(agent)
         async with open_a2a(URL, transport=tap) as backend:

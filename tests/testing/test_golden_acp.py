@@ -75,7 +75,7 @@ async def played(program: str, scene: str, acp: RecordingAcp) -> list[WireFrame]
     mode = MODES.get(program) if "permission" in scene or scene == "approve" else None
     async with trio.open_nursery() as nursery:
         async with open_recorded(acp, PROFILES[program], mode=mode) as backend:
-            await SCENES[scene](backend, World(nursery, acp))
+            await SCENES[scene].play(backend, World(nursery, acp))
         nursery.cancel_scope.cancel()
     return acp.wire
 

@@ -6,13 +6,15 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import ClassVar
 
 import attrs
 import pytest
 import trio
+from worlds import MessagedWorld
 
 from turnstop import BackendError
-from turnstop.testing import run_in_virtual_time
+from turnstop.testing import Work, run_in_virtual_time
 from turnstop.testing.golden import Recordings, WireFrame
 
 try:
@@ -29,32 +31,25 @@ except ImportError as absent:
 FOLDER = Path(__file__).parents[1] / "golden" / "opencode"
 GOLDEN = Recordings(FOLDER, "opencode", RULES, opencode_names)
 Disturb = Callable[[RecordingOpenCode], object]
-PROMPTS = {"answer": "answer", "park": "park 1", "ask": "tool answer $ true"}
 
 
 @attrs.define
-class RecordedWorld:
+class World(MessagedWorld):
     server: RecordingOpenCode
-    nursery: trio.Nursery
-    count: int = 0
+    prompts: ClassVar = {"answer": "answer", "park": "park 1", "ask": "tool answer $ true"}
 
-    def message(self, word: str) -> str:
-        self.count += 1
-        name = f"message-{self.count}"
-        self.nursery.start_soon(self.play, name, word)
-        return f"[turn:{name}] {PROMPTS[word]}"
+    @property
+    def works(self) -> list[Work]:
+        return self.server.works
 
-    async def play(self, name: str, word: str) -> None:
-        while not (found := [one for one in self.server.works if name in one.text]):  # noqa: ASYNC110
-            await trio.sleep(0.001)
-        await trio.sleep(0.001)
+    async def play(self, work: Work, name: str, word: str) -> None:
         if word == "ask":
             self.server.rejecting_ends = True
-            self.server.ask(found[0])
+            self.server.ask(work)
         else:
-            self.server.say(found[0], f"answer to {name}" if word == "answer" else "piece 0 ")
+            self.server.say(work, f"answer to {name}" if word == "answer" else "piece 0 ")
         if word == "answer":
-            self.server.finish(found[0])
+            self.server.finish(work)
 
 
 async def played(name: str, disturb: Disturb) -> list[WireFrame]:
@@ -65,7 +60,7 @@ async def played(name: str, disturb: Disturb) -> list[WireFrame]:
         async with open_opencode(URL, transport=tap) as backend:
             # Only a dishonest server fails where its scene does not say so.
             with suppress(BackendError):
-                await SCENES[name](backend, RecordedWorld(server, nursery))
+                await SCENES[name].play(backend, World(nursery, server))
             await trio.sleep(0.3)
         nursery.cancel_scope.cancel()
     return tap.frames

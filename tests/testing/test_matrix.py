@@ -28,12 +28,16 @@ PROBES: dict[str, tuple[str | type[Probe], int]] = {
     "local": ("local", 0),
     "claude": ("claude", 0),
     "codex": ("codex", 0),
+    "copilot": ("copilot", 0),
     "acp": ("acp", 0),
     "acp-shared": ("acp", 1),
     "a2a": ("a2a", 0),
     "a2a-polling": ("a2a", 1),
     "a2a-plain": ("a2a", 2),
+    "letta": ("letta", 0),
+    "letta-agent": ("letta", 1),
     "opencode": ("opencode", 0),
+    "parlant": ("parlant", 0),
     "killable": (KillableProbe, 0),
 }
 

@@ -53,7 +53,10 @@ PROBES = [
     (LocalProbe, 80),
     (CodexProbe, 60),
     *probes_of("a2a", 40, 15, 15),
+    *probes_of("letta", 40, 15),
+    *probes_of("copilot", 40),
     *probes_of("opencode", 40),
+    *probes_of("parlant", 40),
 ]
 
 

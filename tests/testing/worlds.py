@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
 import attrs
 import trio
 
-__all__ = ["RecordedWorld"]
+from turnstop.testing import Work
+
+__all__ = ["MessagedWorld", "RecordedWorld"]
 
 
 @attrs.define
@@ -33,4 +38,36 @@ class RecordedWorld:
         self.released[name].set()
 
     async def play(self, name: str, words: str) -> None:
+        raise NotImplementedError
+
+
+@attrs.define
+class MessagedWorld:
+    """Does what the messages say, as the lab's model does for the real server.
+
+    Attributes:
+        prompts: how the lab is told what a scene says.
+    """
+
+    nursery: trio.Nursery
+    count: int = attrs.field(default=0, init=False)
+    prompts: ClassVar[Mapping[str, str]]
+
+    def message(self, word: str) -> str:
+        self.count += 1
+        name = f"message-{self.count}"
+        self.nursery.start_soon(self.begin, name, word)
+        return f"[turn:{name}] {self.prompts[word]}"
+
+    async def begin(self, name: str, word: str) -> None:
+        while not (found := [one for one in self.works if name in one.text]):  # noqa: ASYNC110
+            await trio.sleep(0.001)
+        await trio.sleep(0.001)
+        await self.play(found[0], name, word)
+
+    @property
+    def works(self) -> Sequence[Work]:
+        raise NotImplementedError
+
+    async def play(self, work: Work, name: str, word: str) -> None:
         raise NotImplementedError

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import importlib.metadata
+import sys
+from pathlib import Path
 
 import pytest
+import trio
 
-from turnstop.transports.distribution import check_distribution
+from turnstop.transports.distribution import check_distribution, check_package, import_apart
 
 
 def check(monkeypatch: pytest.MonkeyPatch, found: str | None, floor: str, below: str | None) -> str:
@@ -52,4 +55,38 @@ def test_any_other_is_named_with_the_remedy(
 ) -> None:
     with pytest.raises(ImportError, match=text) as caught:
         check(monkeypatch, found, floor, below)
-    assert 'pip install "turnstop[some]"' in str(caught.value)
+    assert "python -m pip install 'turnstop[some]'" in str(caught.value)
+
+
+def test_a_file_of_the_packages_name_is_named_and_does_not_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "some_sdk.py").write_text("raise SystemExit('it ran')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ImportError, match=r"some_sdk\.py, and that is not some-sdk"):
+        check_package("some_sdk", "some-sdk")
+    with pytest.raises(ImportError, match="found nowhere"):
+        check_package("some_other_sdk", "some-sdk")
+    check_package("email", "python")
+
+
+async def test_an_import_that_takes_its_time_holds_nobody_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "slow_sdk.py").write_text(
+        "import threading\nmay_end = threading.Event()\nassert may_end.wait(20.0)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with trio.fail_after(10.0):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(import_apart, "slow_sdk")
+            while not hasattr(sys.modules.get("slow_sdk"), "may_end"):  # noqa: ASYNC110
+                await trio.sleep(0.01)
+            with trio.move_on_after(0.01) as scope:
+                await import_apart("slow_sdk")
+            assert scope.cancelled_caught
+            sys.modules["slow_sdk"].may_end.set()
+    del sys.modules["slow_sdk"]
+    (tmp_path / "broken_sdk.py").write_text("import what_is_missing")
+    with pytest.raises(ImportError, match="what_is_missing"):
+        await import_apart("broken_sdk")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from turnstop import BackendLost, BackendRefused
 from turnstop.transports.listening import Listening, open_listening
@@ -74,6 +75,22 @@ async def test_one_that_exits_before_is_lost() -> None:
         with pytest.raises(BackendLost, match=r"exited with status 1.*log in first$") as caught:
             async with listening("import sys; sys.exit('log in first')"):
                 raise AssertionError("unreachable")
+    assert caught.value.gone
+
+
+@pytest.fixture
+def slow_clock() -> MockClock:
+    """So that what may take a moment may take it on a busy machine too."""
+    return MockClock(rate=0.02)
+
+
+async def test_one_that_exits_a_moment_after_its_stdout_is_lost_and_not_refused(
+    slow_clock: MockClock,
+) -> None:
+    source = "import os, time; os.close(1); time.sleep(0.1); os._exit(3)"
+    with pytest.raises(BackendLost, match="exited with status 3") as caught:
+        async with listening(source):
+            raise AssertionError("unreachable")
     assert caught.value.gone
 
 

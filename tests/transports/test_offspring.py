@@ -2,12 +2,13 @@
 
 import os
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import trio
 
-from turnstop.transports.offspring import Offspring
+from turnstop.transports.offspring import Offspring, open_clearing
 from turnstop.transports.proctable import ticks_now
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
@@ -97,3 +98,21 @@ async def test_what_an_earlier_turns_server_starts_is_not_this_turns(tmp_path: P
     finally:
         await everything.end(await everything.find())
         reap(server, agent)
+
+
+@pytest.mark.parametrize("how", ["leaves", "fails", "is cancelled"])
+async def test_what_carries_the_mark_is_ended_however_the_body_leaves(how: str) -> None:
+    mark = (f"{MARK[0]}_CLEARED", "1")
+    mine = start("setsid sleep 300 & exec sleep 300", **dict([mark]))
+    other = start("exec sleep 300", **{mark[0]: "2"})
+    try:
+        with trio.CancelScope() as scope, suppress(ZeroDivisionError):
+            async with open_clearing(mark):
+                if how == "fails":
+                    raise ZeroDivisionError
+                if how == "is cancelled":
+                    scope.cancel()
+        assert await Offspring(mark, {}, 0).find() == []
+        assert other.poll() is None
+    finally:
+        reap(mine, other)

@@ -333,3 +333,23 @@ def test_looks_that_outlived_their_run_hold_up_no_other_run() -> None:
         trio.run(look)
     finally:
         over.set()
+
+
+async def test_the_environment_of_a_stranger_is_not_taken_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken_apart: list[bytes] = []
+    parse = proctable._parse
+
+    def note(block: bytes) -> dict[str, str]:
+        taken_apart.append(block)
+        return parse(block)
+
+    monkeypatch.setattr(proctable, "_parse", note)
+    mine = start("echo up; exec sleep 300", "taken apart")
+    try:
+        await ready(mine)
+        assert [one.pid for one in await finder("taken apart")()] == [mine.pid]
+        assert len(taken_apart) == 1
+    finally:
+        end(mine)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from turnstop.abc import Silenced
+from turnstop.events import Ask
 from turnstop.transports.jsonrpc import Incoming
-from turnstop.transports.serving import open_serving
+from turnstop.transports.serving import ask_person, decliner, open_serving
 
 
 class Desk:
@@ -89,3 +91,92 @@ async def test_an_error_cancels_the_body_and_leaves_as_itself() -> None:
         async with open_serving() as serving:
             serving.start(ask(1), serve)
             await trio.sleep_forever()
+
+
+class Person:
+    """Replies `yes` once let; is silenced where nobody will be heard."""
+
+    def __init__(self) -> None:
+        self.asked: list[Ask] = []
+        self.let = trio.Event()
+        self.silent = False
+
+    async def ask(self, one: Ask) -> object:
+        self.asked.append(one)
+        await self.let.wait()
+        if self.silent:
+            raise Silenced("the turn is over")
+        return "yes"
+
+
+def question(answers: list[Any]) -> Incoming:
+    return Incoming("ask", {}, {"id": 1, "method": "ask"}, answers.append, number=1)
+
+
+def to_answer(request: Incoming, reply: object) -> object:
+    return {"to": request.number, "said": reply}
+
+
+def nobody(request: Incoming) -> object:
+    return {"to": request.number, "said": None}
+
+
+ASKED = Ask("1", "question", "Which?", ("yes",))
+
+
+async def test_a_peer_is_answered_once_what_a_person_replies() -> None:
+    person: Any = Person()
+    answers: list[Any] = []
+    async with open_serving() as serving:
+        serving.start(question(answers), ask_person(person, ASKED, to_answer, nobody))
+        await wait_all_tasks_blocked()
+        assert person.asked == [ASKED]
+        assert answers == []
+        person.let.set()
+        await wait_all_tasks_blocked()
+    assert [one["result"] for one in answers] == [{"to": 1, "said": "yes"}]
+
+
+@pytest.mark.parametrize("way", ["withdrawn", "left", "silenced"])
+async def test_a_peer_is_answered_when_nobody_will_reply(way: str) -> None:
+    person: Any = Person()
+    answers: list[Any] = []
+    async with open_serving() as serving:
+        serving.start(question(answers), ask_person(person, ASKED, to_answer, nobody))
+        await wait_all_tasks_blocked()
+        if way == "withdrawn":
+            serving.withdraw(1)
+        elif way == "silenced":
+            person.silent = True
+            person.let.set()
+        if way != "left":
+            await wait_all_tasks_blocked()
+            assert len(answers) == 1
+    assert [one["result"] for one in answers] == [{"to": 1, "said": None}]
+
+
+async def test_a_stopped_turns_answer_may_wait_for_its_cancel() -> None:
+    person: Any = Person()
+    person.silent = True
+    person.let.set()
+    answers: list[Any] = []
+    told = trio.Event()
+    async with open_serving() as serving:
+        serve = ask_person(person, ASKED, to_answer, nobody, silenced=told.wait)
+        serving.start(question(answers), serve)
+        await wait_all_tasks_blocked()
+        assert answers == []
+        told.set()
+        await wait_all_tasks_blocked()
+        assert len(answers) == 1
+
+
+def test_where_nobody_listens_a_question_is_declined_and_what_is_none_refused() -> None:
+    decline = decliner(lambda one: ASKED if one.method == "ask" else None, nobody)
+    answers: list[Any] = []
+    decline(question(answers))
+    decline(Incoming("guess", {}, {"id": 2, "method": "guess"}, answers.append, number=2))
+    decline(Incoming("ask", {}, {"method": "ask"}, answers.append))
+    assert answers[0]["result"] == {"to": 1, "said": None}
+    assert answers[1]["error"]["message"] == "turnstop does not serve guess"
+    assert len(answers) == 2

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, final
@@ -215,14 +215,11 @@ class BandRunner:
 
 
 @asynccontextmanager
-async def open_band(
-    python: str, *, child: Path = _CHILD, **backend: object
-) -> AsyncGenerator[BandRunner, None]:
+async def open_band(python: str, **backend: object) -> AsyncGenerator[BandRunner, None]:
     """Open the peer with one backend, in a child process that never imports Trio.
 
     Args:
         python: what `find_band_python` found.
-        child: the program that it runs; another asyncio client may be driven by the same words.
         backend: what `band_child` takes with `open`: `backend="codex"`, `command`, `cwd` and
             `env`, or `backend="a2a"`, `url` and `streaming`.
 
@@ -231,8 +228,28 @@ async def open_band(
 
     **Cancellation:** the peer stops what it runs and ends its backend, within 12 seconds.
     """
+    async with open_child(python, _CHILD, backend) as band:
+        yield band
+
+
+@asynccontextmanager
+async def open_child(
+    python: str, program: Path, given: Mapping[str, object]
+) -> AsyncGenerator[BandRunner, None]:
+    """Open an asyncio client that is driven by the peer's words, in a process of its own.
+
+    Args:
+        python: runs it.
+        program: the client.
+        given: what it takes with `open`.
+
+    Raises:
+        BandFailed: it could not be opened.
+
+    **Cancellation:** as `open_band`.
+    """
     process = await trio.lowlevel.open_process(
-        [python, "-I", os.fspath(child)],
+        [python, "-I", os.fspath(program)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -243,7 +260,7 @@ async def open_band(
     async with open_service() as service:
         service.start_soon(band._serve)
         try:
-            await band._send(op="open", **backend)
+            await band._send(op="open", **given)
             await band._control.reached("opened")
             yield band
         finally:

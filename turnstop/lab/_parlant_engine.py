@@ -43,14 +43,13 @@ class EngineTurn:
 
     Attributes:
         token: names it.
-        word: what its message asks for.
+        word: what its message asks for, or was ordered later.
         moment: where it waits, if it does.
         session: the session's id.
         context: the engine's own.
         trace_id: what its events carry.
-        told_at: when the engine said that it was cancelled.
+        told_at: when what it works at was cancelled, or the engine said so.
         orders: what those that wait are to do.
-        failing: it is to report an error instead of an answer.
     """
 
     ledger: Ledger
@@ -61,9 +60,8 @@ class EngineTurn:
     context: Any
     trace_id: str
     loop: asyncio.AbstractEventLoop
-    told_at: list[float] = attrs.field(factory=list)
+    told_at: float | None = None
     orders: asyncio.Queue[tuple[str, str]] = attrs.field(factory=asyncio.Queue)
-    failing: bool = False
     _tasks: weakref.WeakSet[Task] = attrs.field(factory=weakref.WeakSet)
     _left: list[Task] = attrs.field(factory=list)
 
@@ -93,10 +91,22 @@ class EngineTurn:
         try:
             await self._obey()
         except asyncio.CancelledError:
-            await self._linger()
+            if moment in ("hook", "matching", "generation"):
+                self.note_told()
+            if self.ledger.shields:
+                self._left.append(asyncio.create_task(self._go_on()))
+            elif await self._linger(self.ledger.late):
+                self.ledger.end(piece)
+                return
             self.ledger.end(piece, cut=True)
             raise
         self.ledger.end(piece)
+
+    def note_told(self) -> None:
+        """It was seen to be cancelled."""
+        if self.told_at is None:
+            self.told_at = self.ledger.now()
+            self.ledger.tell()
 
     async def _obey(self) -> None:
         while True:
@@ -107,26 +117,36 @@ class EngineTurn:
                 task = asyncio.create_task(_left_behind(self))
                 self._left.append(task)
             else:
-                self.failing = order == "fail"
+                if order != "end":
+                    self.word = order
                 return
 
     async def _say(self, text: str) -> None:
         emitter = self.context.session_event_emitter
         await emitter.emit_message_event(trace_id=self.trace_id, data=text)
 
-    async def _linger(self) -> None:
-        """Go on after a cancellation for as long as the model says, however often it comes."""
-        late = self.ledger.late
+    async def _go_on(self) -> None:
+        """Work that was shielded from a cancellation, and knows of no other."""
+        piece = self.ledger.begin(self.token, "shielded")
+        await self._linger(None)
+        self.ledger.end(piece)
+
+    async def _linger(self, late: float | None) -> bool:
+        """Go on after a cancellation for as long as the model says, however often it comes.
+
+        Whether it was ordered to go on meanwhile: then it never was cancelled.
+        """
         until = None if late is None else self.loop.time() + late
         while until is None or self.loop.time() < until:
             try:
                 async with asyncio.timeout_at(until):
                     await self._obey()
-                break
+                return True
             except asyncio.CancelledError:
                 continue
             except TimeoutError:
                 break
+        return False
 
 
 def _name(task: Task) -> str:
@@ -200,8 +220,7 @@ def _note_cancellations(ledger: Ledger, store: Any) -> None:
         data = given.get("data")
         turn = _current.get()
         if turn is not None and isinstance(data, dict) and data.get("status") == "cancelled":
-            turn.told_at.append(ledger.now())
-            ledger.tell()
+            turn.note_told()
         return await create(*args, **given)
 
     store.create_event = create_event
@@ -245,6 +264,7 @@ class _Hooks:
 
     async def configure(self, hooks: sdk.EngineHooks) -> sdk.EngineHooks:
         hooks.on_acknowledging.append(self._begin)
+        hooks.on_preparing.append(self._prepare)
         hooks.on_generating_messages.append(self._fail)
         hooks.on_message_generated.append(self._emit)
         return hooks
@@ -269,12 +289,18 @@ class _Hooks:
         turn.file(root)
         self._ledger.note_turn(turn)
         piece = self._ledger.begin(token, "process")
-        root.add_done_callback(lambda _: self._ledger.end(piece, cut=bool(turn.told_at)))
+        root.add_done_callback(lambda _: self._ledger.end(piece, cut=turn.told_at is not None))
+        return sdk.EngineHookResult.CALL_NEXT
+
+    async def _prepare(self, *_: object) -> sdk.EngineHookResult:
+        turn = _current.get()
+        if turn is not None:
+            await turn.pass_by("hook")
         return sdk.EngineHookResult.CALL_NEXT
 
     async def _fail(self, *_: object) -> sdk.EngineHookResult:
         turn = _current.get()
-        if turn is not None and (turn.word == "fail" or turn.failing):
+        if turn is not None and turn.word == "fail":
             raise RuntimeError("no flour left")
         return sdk.EngineHookResult.CALL_NEXT
 

@@ -14,7 +14,7 @@ import trio.lowlevel
 
 __all__ = ["Ledger", "LiveTurn", "Order", "Piece", "read_words"]
 
-Order: TypeAlias = Literal["say", "end", "fail", "leave"]
+Order: TypeAlias = Literal["say", "end", "mute", "fail", "leave"]
 
 _PROMPT = re.compile(r"\[turn:([\w.-]+)\]\s+(\w+)(?:\s+(\w+))?")
 
@@ -43,7 +43,7 @@ class LiveTurn(Protocol):
 
     token: str
     session: str
-    told_at: list[float]
+    told_at: float | None
 
     def alive(self) -> Sequence[str]:
         """Its tasks that have not ended, by name."""
@@ -63,11 +63,13 @@ class Ledger:
         pieces: all work that was ever seen, oldest first.
         late: how many seconds what waits goes on after it was cancelled; None: until it is
             ordered to end.
+        shields: whether what waits has shielded its work, which goes on without it.
     """
 
     def __init__(self) -> None:
         self.pieces: list[Piece] = []
         self.late: float | None = 0.0
+        self.shields = False
         self.tracer: Any = None
         self.turns: dict[str, list[LiveTurn]] = {}
         self._changed = trio.Event()

@@ -17,7 +17,8 @@ The engine asks for its models in this process, by an object that it is given: t
 | `[turn:a1] greet`             | the same, after a preamble                                     |
 | `[turn:a1] mute`              | ends without a message                                         |
 | `[turn:a1] fail`              | reports an error                                               |
-| `[turn:a1] park matching`     | waits while guidelines are matched, until released; answers    |
+| `[turn:a1] park hook`         | waits in a hook of the agent's, until released; answers        |
+| `[turn:a1] park matching`     | the same, while guidelines are matched                         |
 | `[turn:a1] park preamble`     | the same, while the preamble is generated beside the rest      |
 | `[turn:a1] park generation`   | the same, while the message is generated                       |
 | `[turn:a1] park emission`     | the same, with the message generated and not emitted yet       |
@@ -58,6 +59,10 @@ class ParkedModel:
             seconds: for so long; None: until it is ordered to end.
         """
         self._ledger.late = seconds
+
+    def shield(self) -> None:
+        """From now on, what waits ends when it is cancelled; its work goes on until ordered."""
+        self._ledger.shields = True
 
     def options(self) -> dict[str, Any]:
         """What a `parlant.sdk.Server` is made with: this model, on free ports of loopback.
@@ -100,15 +105,17 @@ class ParkedModel:
         return turns[0].session if turns else None
 
     def told(self, token: str) -> list[float]:
-        """When the engine said that it had cancelled the turn."""
-        return [at for turn in self._ledger.turns.get(token, ()) for at in turn.told_at]
+        """When the engine's turn was cancelled, as far as that shows."""
+        turns = self._ledger.turns.get(token, ())
+        return [turn.told_at for turn in turns if turn.told_at is not None]
 
     def order(self, token: str, order: Order, text: str = "") -> None:
         """Have what waits do something.
 
         Args:
             token: the turn's.
-            order: `say` a message, `end` the waiting and answer, `fail`, or `leave` a task behind.
+            order: `say` a message; `end` the waiting and answer, `mute`: without a message, or
+                `fail`; or `leave` a task behind.
             text: the message.
         """
         for turn in self._ledger.turns.get(token, ()):

@@ -152,10 +152,11 @@ def _missing(pairs: _Aligned, order: list[str]) -> list[str]:
         place += golden is not None and not golden.rule.anywhere
         if (golden is not None and found is not None) or entry.rule.optional:
             continue
+        what, before = "comes, and is not due", order[:place]
         if found is None:
-            lines.append(f"{entry.name}: does not come{_after(order[: place - 1])}")
-        else:
-            lines.append(f"{entry.name}: comes, and is not due{_after(order[:place])}")
+            what, before = "does not come", order[: place - 1]
+        # What may come anywhere has its place behind nothing.
+        lines.append(f"{entry.name}: {what}{_after([] if entry.rule.anywhere else before)}")
     return lines
 
 

@@ -173,9 +173,10 @@ def _play(obligation: Obligation, stage: Stage, order: int) -> str:
 @contextmanager
 def noting(reasons: list[str]) -> Generator[None]:
     """Whatever is raised in the block is why a promise is not kept."""
+    # In a group with cancellations, too, which go on.
     try:
         yield
-    except Exception as error:
+    except* Exception as error:
         broken = _find_broken(error)
         reasons.append(str(broken) if broken else f"{_describe(error)} {LEAKED}")
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import importlib.metadata
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import attrs
 
@@ -72,6 +73,14 @@ class Probed:
     real_install: str = ""
 
 
+_DISTRIBUTIONS = {
+    "a2a": "a2a-sdk",
+    "copilot": "github-copilot-sdk",
+    "letta_client": "letta-client",
+    "trio_asyncio": "trio-asyncio",
+}
+"""What brings a module, where that has another name."""
+
 _HERE = "turnstop.testing.probes"
 _BENCH = "python -m pip install 'turnstop[bench]'"
 _LAB = "python -m pip install 'turnstop[lab]'"
@@ -109,6 +118,17 @@ OWN: Mapping[str, Probed | NoRemoteWork] = {
         (f"{_HERE}.letta:LettaProbe", f"{_HERE}.letta:LettaAgentProbe"),
         needs=("letta_client", "httpx"),
         install="python -m pip install 'turnstop[letta]'",
+        real=(f"{_HERE}.real_letta:RealLettaProbe", f"{_HERE}.real_letta:RealLettaAgentProbe"),
+        real_needs=("letta_client", "httpx", "h11"),
+        real_install="python -m pip install 'turnstop[lab,letta]'",
+    ),
+    "copilot": Probed(
+        (f"{_HERE}.copilot:CopilotProbe",),
+        needs=("copilot", "trio_asyncio"),
+        install="python -m pip install 'turnstop[copilot]'",
+        real=(f"{_HERE}.real_copilot:RealCopilotProbe",),
+        real_needs=("copilot", "trio_asyncio", "h11"),
+        real_install="python -m pip install 'turnstop[copilot,lab]'",
     ),
     "local": Probed((f"{_HERE}.local:LocalProbe", f"{_HERE}.local:LocalThreadProbe")),
     "opencode": Probed(
@@ -123,6 +143,9 @@ OWN: Mapping[str, Probed | NoRemoteWork] = {
         (f"{_HERE}.parlant:ParlantProbe",),
         needs=("trio_asyncio",),
         install="python -m pip install 'turnstop[aio]'",
+        real=(f"{_HERE}.real_parlant:RealParlantProbe",),
+        real_needs=("parlant", "trio_asyncio"),
+        real_install="python -m pip install 'turnstop[parlant]'",
     ),
 }
 """turnstop's own adapters."""
@@ -267,6 +290,19 @@ def check_needs(name: str, shown: Probed, *, real: bool = False) -> None:
     needs, install = (shown.needs, shown.install)
     if real:
         needs, install = (shown.real_needs, shown.real_install)
-    lacks = [module for module in needs if find_spec(module) is None]
+    lacks = [_brings(module) for module in needs if find_spec(module) is None]
     if lacks:
         raise Missing(f"{name} needs {', '.join(lacks)}: {install}")
+
+
+def find_versions(shown: Probed, *, real: bool = False) -> dict[str, str]:
+    """The versions of what the probes need, and of what they drive in this process."""
+    found = {}
+    for module in shown.real_needs if real else shown.needs:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[_brings(module)] = importlib.metadata.version(_brings(module))
+    return found
+
+
+def _brings(module: str) -> str:
+    return _DISTRIBUTIONS.get(module, module)

@@ -1,12 +1,15 @@
-"""Which version of a Python distribution is here, and whether that is one that will do."""
+"""Which version of a Python distribution is here, whether that will do, and its import."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
+import importlib.util
 import re
-from collections.abc import Sequence
 
-__all__ = ["check_distribution"]
+import trio
+
+__all__ = ["check_distribution", "check_package", "import_apart"]
 
 
 def check_distribution(
@@ -24,7 +27,7 @@ def check_distribution(
     Raises:
         ImportError: it is missing, or out of the range. The text names both, and the remedy.
     """
-    remedy = f'pip install "turnstop[{extra}]"'
+    remedy = f"python -m pip install 'turnstop[{extra}]'"
     try:
         found = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -35,7 +38,38 @@ def check_distribution(
     return found
 
 
-def _numbers(version: str) -> Sequence[int]:
+def check_package(package: str, name: str) -> None:
+    """See that a package is there, and not a file of the same name, such as one's own program.
+
+    Imported, that would run, and what imports it would wait for its end.
+
+    Args:
+        package: what is imported.
+        name: the distribution that has it, for the error text.
+
+    Raises:
+        ImportError: it is no package.
+    """
+    found = importlib.util.find_spec(package)
+    if found is None or found.submodule_search_locations is None:
+        place = "nowhere" if found is None else found.origin
+        raise ImportError(
+            f"{package} is found {place}, and that is not {name}: give a file of that name another"
+        )
+
+
+async def import_apart(package: str) -> None:
+    """Import a package that takes seconds, while everybody else goes on.
+
+    Raises:
+        Exception: what the import raises.
+
+    **Cancellation:** the import goes on in its thread, and harms nobody.
+    """
+    await trio.to_thread.run_sync(importlib.import_module, package, abandon_on_cancel=True)
+
+
+def _numbers(version: str) -> list[int]:
     # Of a pre-release or a local build, what is before the letters counts.
     release = re.match(r"(?:\d+!)?(\d+(?:\.\d+)*)", version)
     numbers = [int(number) for number in release[1].split(".")] if release else []

@@ -24,11 +24,21 @@ _MAX_BODY = 256 * 1024 * 1024
 
 @final
 class MessageSplitter:
-    """Cuts a stream of bytes into messages."""
+    """Cuts a stream of bytes into messages.
 
-    def __init__(self) -> None:
+    Args:
+        max_body: the most bytes that a message may have; more is refused before they come.
+    """
+
+    def __init__(self, max_body: int = _MAX_BODY) -> None:
+        self._max_body = max_body
         self._buffer = bytearray()
         self._body: int | None = None
+
+    @property
+    def is_even(self) -> bool:
+        """Whether what was fed ends with a message."""
+        return not self._buffer and self._body is None
 
     def feed(self, chunk: bytes | bytearray) -> list[Message]:
         """Take a chunk; return the messages that it completed.
@@ -48,7 +58,7 @@ class MessageSplitter:
             if end < 0:
                 self._check_begin()
                 return None
-            self._body = _length(bytes(self._buffer[:end]))
+            self._body = self._length(bytes(self._buffer[:end]))
             del self._buffer[: end + len(_HEADERS_END)]
         if len(self._buffer) < self._body:
             return None
@@ -57,6 +67,12 @@ class MessageSplitter:
         self._body = None
         return body
 
+    def _length(self, headers: bytes) -> int:
+        found = _LENGTH.search(headers)
+        if found is None or (length := int(found[1])) > self._max_body:
+            raise BackendMisbehaved(f"it wrote a message without a length: {_shown(headers)}")
+        return length
+
     def _check_begin(self) -> None:
         """Refuse now what will be no header, however long one waits for its end."""
         line, broken, _ = bytes(self._buffer[:_MAX_HEADERS]).partition(b"\n")
@@ -64,17 +80,10 @@ class MessageSplitter:
             raise BackendMisbehaved(f"it wrote what is no message: {_shown(line)}")
 
 
-def _length(headers: bytes) -> int:
-    found = _LENGTH.search(headers)
-    if found is None or (length := int(found[1])) > _MAX_BODY:
-        raise BackendMisbehaved(f"it wrote a message without a length: {_shown(headers)}")
-    return length
-
-
 def _decode(body: bytes) -> Message:
     try:
         message = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         message = None
     if not isinstance(message, dict):
         raise BackendMisbehaved(f"it wrote a message that is no JSON object: {_shown(body)}")

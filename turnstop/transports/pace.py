@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import trio
 
-from .._unwrap import open_private_nursery
+from .._service import open_service
 
 __all__ = ["call_unless", "open_farewell", "wait_at_most"]
 
@@ -27,9 +27,19 @@ async def wait_at_most(event: trio.Event, seconds: float) -> bool:
 
 
 async def call_unless(
-    over: trio.Event, call: Callable[[], Awaitable[Result]], *, within: float = math.inf
+    over: trio.Event,
+    call: Callable[[], Awaitable[Result]],
+    *,
+    within: float = math.inf,
+    grace: float = 0.0,
 ) -> Result:
     """What `call()` returns, unless the event is set before that, or the time is over.
+
+    Args:
+        over: set when nobody will answer any more.
+        call: what is called.
+        within: seconds that it may take.
+        grace: seconds that it has to see by itself that nobody will.
 
     Raises:
         trio.BrokenResourceError: the event is set.
@@ -37,17 +47,18 @@ async def call_unless(
 
     **Cancellation:** of the call: what it makes of it.
     """
-    async with open_private_nursery() as nursery:
+    scope = trio.CancelScope()
 
-        async def watch() -> None:
-            await over.wait()
-            nursery.cancel_scope.cancel()
+    async def watch() -> None:
+        await over.wait()
+        await trio.sleep(grace)
+        scope.cancel()
 
-        nursery.start_soon(watch)
-        with trio.fail_after(within):
-            result = await call()
-        nursery.cancel_scope.cancel()
-        return result
+    # A service, so that an error leaves as itself also where it meets a cancellation from outside.
+    async with open_service() as service:
+        service.start_soon(watch)
+        with scope, trio.fail_after(within):
+            return await call()
     raise trio.BrokenResourceError("what would answer is gone")
 
 

@@ -8,9 +8,13 @@ from typing import Protocol, TypeVar, final
 
 import trio
 
+from .._errors import Silenced
 from .._unwrap import open_private_nursery
+from ..abc import Emit
+from ..events import Ask
+from .dialect import Incoming
 
-__all__ = ["Numbered", "Serving", "open_serving"]
+__all__ = ["Numbered", "Serving", "ask_person", "decliner", "open_serving"]
 
 
 class Numbered(Protocol):
@@ -67,3 +71,53 @@ async def open_serving() -> AsyncGenerator[Serving, None]:
     async with open_private_nursery() as nursery:
         yield Serving(nursery)
         nursery.cancel_scope.cancel()
+
+
+def ask_person(
+    emit: Emit,
+    ask: Ask,
+    to_answer: Callable[[Incoming, object], object],
+    cancelled: Callable[[Incoming], object],
+    silenced: Callable[[], Awaitable[object]] | None = None,
+) -> Callable[[Incoming], Awaitable[None]]:
+    """Serve a request by asking a person; for `Serving.start`.
+
+    Args:
+        emit: the turn's.
+        ask: what the person is asked.
+        to_answer: what the peer is answered after a person's reply.
+        cancelled: what it is answered when nobody will reply: also when it has taken its request
+            back, or the turn is over, which does it no harm.
+        silenced: waited for before that, where the turn was stopped.
+    """
+
+    async def serve(request: Incoming) -> None:
+        try:
+            request.reply(to_answer(request, await emit.ask(ask)))
+        except Silenced:
+            if silenced is not None:
+                await silenced()
+        finally:
+            request.reply(cancelled(request))
+
+    return serve
+
+
+def decliner(
+    to_ask: Callable[[Incoming], Ask | None], cancelled: Callable[[Incoming], object]
+) -> Callable[[Incoming], None]:
+    """Make what answers a peer that nobody listens to; a notification needs nothing.
+
+    Args:
+        to_ask: what a person would be asked; None where the peer asks the client itself, which
+            is refused.
+        cancelled: what the peer is answered when nobody will reply.
+    """
+
+    def decline(incoming: Incoming) -> None:
+        if to_ask(incoming) is None:
+            incoming.refuse(f"turnstop does not serve {incoming.method}")
+        else:
+            incoming.reply(cancelled(incoming))
+
+    return decline

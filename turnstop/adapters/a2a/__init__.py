@@ -21,7 +21,7 @@ from contextlib import asynccontextmanager
 from typing import Final, TypeAlias, final
 
 _FLOOR: Final = (1, 1, 2)
-_INSTALL: Final = 'pip install "turnstop[a2a]"'
+_INSTALL: Final = "python -m pip install 'turnstop[a2a]'"
 
 
 def _check_sdk() -> None:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 import attrs
 import httpx
-import trio
 from a2a.client import (
     A2ACardResolver,
     A2AClientError,
@@ -28,7 +27,8 @@ from a2a.utils.errors import JSON_RPC_ERROR_CODE_MAP, A2AError
 from google.protobuf import json_format
 
 from ..._errors import BackendError, BackendLost, BackendMisbehaved, BackendRefused
-from ...transports.sse import EventParser, ServerEvent
+from ...transports.httpcalls import Departures, read_events
+from ...transports.sse import ServerEvent
 
 Answer = TypeVar("Answer")
 
@@ -45,7 +45,6 @@ REFUSALS: Final = {
     *(-32700, -32600, INVALID_PARAMS),  # not understood
     *(-32005, -32007, -32008, -32009),  # content type, card, extension, version
 }
-_CALL: Final = "turnstop-call"
 
 
 class AgentError(Exception):
@@ -65,7 +64,7 @@ class Wire:
     _interface: pb.AgentInterface
     _http: httpx.AsyncClient
     _client: Client
-    _leaving: dict[str, Callable[[], None]]
+    _departures: Departures
 
     async def send(self, request: pb.SendMessageRequest) -> pb.Task | str:
         """Send a message and return the task, or what the agent said instead of one.
@@ -139,28 +138,16 @@ class Wire:
         call: Callable[[ClientCallContext], Awaitable[Answer]],
         left: Callable[[], None] | None = None,
     ) -> Answer:
-        key = str(uuid.uuid4())
-        self._leaving[key] = left or (lambda: None)
         try:
-            return await call(ClientCallContext(service_parameters={_CALL: key}))
+            with self._departures.awaited(left or (lambda: None)) as mark:
+                return await call(ClientCallContext(service_parameters=mark))
         except Exception as error:
             raise explain(error, self.url) from error
-        finally:
-            self._leaving.pop(key, None)
 
 
 async def open_wire(url: str, http: httpx.AsyncClient) -> Wire:
     """Fetch the agent's card, and choose how to talk to it."""
-    leaving: dict[str, Callable[[], None]] = {}
-
-    async def tap(request: httpx.Request) -> None:
-        request.stream = _Body(request.content)
-        # The mark never leaves: it only says which call this request is.
-        left = leaving.pop(request.headers.pop(_CALL, ""), None)
-        if left is not None:
-            request.extensions["trace"] = _tracer(left)
-
-    http.event_hooks["request"].append(tap)
+    departures = Departures(http)
     factory = ClientFactory(ClientConfig(streaming=False, polling=True, httpx_client=http))
     try:
         card = await A2ACardResolver(http, url).get_agent_card()
@@ -171,22 +158,7 @@ async def open_wire(url: str, http: httpx.AsyncClient) -> Wire:
     except Exception as error:
         raise explain(error, url) from error
     streams = card.capabilities.streaming and not interface.protocol_version.startswith("0.")
-    return Wire(url, streams, interface, http, client, leaving)
-
-
-class _Body(httpx.AsyncByteStream):
-    """A request's body, all at once. HTTPX's is a generator, which a cancel leaves half-read."""
-
-    def __init__(self, content: bytes) -> None:
-        self._left = [content]
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        if not self._left:
-            raise StopAsyncIteration
-        return self._left.pop()
+    return Wire(url, streams, interface, http, client, departures)
 
 
 def _choose(card: pb.AgentCard) -> pb.AgentInterface:
@@ -200,14 +172,6 @@ def _choose(card: pb.AgentCard) -> pb.AgentInterface:
     return chosen
 
 
-def _tracer(left: Callable[[], None]) -> Callable[[str, Mapping[str, Any]], Awaitable[None]]:
-    async def trace(name: str, info: Mapping[str, Any]) -> None:
-        if name.endswith(".send_request_body.complete"):
-            left()
-
-    return trace
-
-
 async def _read(response: httpx.Response, hear: Callable[[pb.StreamResponse], None]) -> None:
     is_stream = "text/event-stream" in response.headers.get("content-type", "")
     if response.status_code >= 400 or not is_stream:
@@ -215,19 +179,7 @@ async def _read(response: httpx.Response, hear: Callable[[pb.StreamResponse], No
         response.raise_for_status()
         _understand(ServerEvent(body), hear)
         return
-    parser, failure = EventParser(), None
-    with trio.CancelScope() as scope:
-        async for chunk in response.aiter_bytes():
-            if failure is not None:
-                continue
-            try:
-                for event in parser.feed(chunk):
-                    _understand(event, hear)
-            except Exception as error:
-                failure = error
-                scope.cancel()
-    if failure is not None:
-        raise failure
+    await read_events(response, lambda event: _understand(event, hear))
 
 
 def _understand(event: ServerEvent, hear: Callable[[pb.StreamResponse], None]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ...events import Ask
 from ...transports.jsonrpc import Incoming
+from ...transports.serving import decliner
 
 _PERMISSION = "session/request_permission"
 _ELICITATION = "elicitation/create"
@@ -51,14 +52,8 @@ def cancelled(request: Incoming) -> Mapping[str, Any]:
     return {"outcome": {"outcome": "cancelled"}}
 
 
-def decline(incoming: Incoming) -> None:
-    """Answer what no turn takes; a notification needs nothing."""
-    if not incoming.wants_reply:
-        return
-    if to_ask(incoming) is None:
-        incoming.refuse(f"turnstop does not serve {incoming.method}")
-    else:
-        incoming.reply(cancelled(incoming))
+decline = decliner(to_ask, cancelled)
+"""Answers what no turn takes."""
 
 
 def _options(params: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import trio
 import trio.lowlevel
 
-from ..._errors import BackendError, BackendMisbehaved, Silenced
+from ..._errors import BackendError, BackendMisbehaved
 from ...abc import Emit, End, How, Proof
 from ...events import Other
 from ...transports.dialect import shorten
@@ -25,7 +25,7 @@ from ...transports.offspring import Look, Offspring
 from ...transports.pace import wait_at_most
 from ...transports.proctable import TableEntry, find_marked, ticks_now
 from ...transports.reading import Reader, Reading
-from ...transports.serving import Serving, open_serving
+from ...transports.serving import Serving, ask_person, open_serving
 from ._agent import Agent
 from ._asks import cancelled, decline, to_answer, to_ask
 from ._ends import to_detail, to_end, to_last_events
@@ -178,19 +178,10 @@ class AcpTurn:
         if ask is None:
             decline(incoming)
             return
-
         self._translator.note_asked(incoming)
-
-        async def serve(request: Incoming) -> None:
-            try:
-                request.reply(to_answer(request, await emit.ask(ask)))
-            except Silenced:
-                # Some agents take an answer that comes before the cancel for the turn's end.
-                await self._told.wait()
-            finally:
-                # And some end their turn only when they are answered.
-                request.reply(cancelled(request))
-
+        # Some agents take an answer that comes before the cancel for the turn's end, and some end
+        # their turn only when they are answered.
+        serve = ask_person(emit, ask, to_answer, cancelled, silenced=self._told.wait)
         serving.start(incoming, serve)
 
     async def _conclude(self, emit: Emit) -> End:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...events import Ask
 from ...transports.jsonrpc import Incoming
+from ...transports.serving import decliner
 
 _QUESTION = "AskUserQuestion"
 _YES_NO = ("allow", "deny")
@@ -42,17 +43,13 @@ def to_answer(request: Incoming, reply: object) -> Mapping[str, Any]:
     return {"behavior": "deny", "message": reason}
 
 
-def cancelled() -> Mapping[str, Any]:
+def cancelled(request: Incoming) -> Mapping[str, Any]:
     """What Claude is answered when nobody will reply: it goes no further."""
     return {"behavior": "deny", "message": _NOBODY, "interrupt": True}
 
 
-def decline(incoming: Incoming) -> None:
-    """Answer what no turn takes; a notification needs nothing."""
-    if to_ask(incoming) is None:
-        incoming.refuse(f"turnstop does not serve {incoming.method}")
-    else:
-        incoming.reply(cancelled())
+decline = decliner(to_ask, cancelled)
+"""Answers what no turn takes."""
 
 
 def _input(params: Mapping[str, Any]) -> Mapping[str, Any]:

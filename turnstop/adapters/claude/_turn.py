@@ -7,13 +7,12 @@ from typing import Any, TypeAlias, final
 
 import trio
 
-from ..._errors import Silenced
 from ...abc import Emit, End, How
 from ...transports.jsonrpc import Incoming, Topic
 from ...transports.offspring import Offspring
 from ...transports.peer import Peer
 from ...transports.proctable import TableEntry
-from ...transports.serving import open_serving
+from ...transports.serving import ask_person, open_serving
 from ._asks import cancelled, decline, to_answer, to_ask
 from ._events import Translator
 from ._interrupt import interrupt
@@ -143,18 +142,8 @@ class ClaudeTurn:
         ask = to_ask(incoming)
         if ask is None:
             decline(incoming)
-            return
-
-        async def serve(request: Incoming) -> None:
-            try:
-                request.reply(to_answer(request, await emit.ask(ask)))
-            except Silenced:
-                pass
-            finally:
-                # Also when Claude has withdrawn it, or the turn is over: it takes no harm.
-                request.reply(cancelled())
-
-        start(incoming, serve)
+        else:
+            start(incoming, ask_person(emit, ask, to_answer, cancelled))
 
     async def cancel(self, sent: Callable[[], None]) -> None:
         """Interrupt the turn, or cancel its message where it has not begun."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...events import Ask
 from ...transports.jsonrpc import Incoming
+from ...transports.serving import decliner
 
 _DECISIONS = ("accept", "acceptForSession", "decline", "cancel")
 _YES_NO = ("accept", "decline")
@@ -74,14 +75,8 @@ def cancelled(request: Incoming) -> Mapping[str, Any]:
     return {"decision": "cancel"}
 
 
-def decline(incoming: Incoming) -> None:
-    """Answer what no turn takes; a notification needs nothing."""
-    if not incoming.wants_reply:
-        return
-    if to_ask(incoming) is None:
-        incoming.refuse(f"turnstop does not serve {incoming.method}")
-    else:
-        incoming.reply(cancelled(incoming))
+decline = decliner(to_ask, cancelled)
+"""Answers what no turn takes."""
 
 
 def _decisions(params: Mapping[str, Any]) -> dict[str, Any]:

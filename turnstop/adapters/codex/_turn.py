@@ -7,11 +7,11 @@ from typing import Any, TypeAlias, final
 
 import trio
 
-from ..._errors import BackendMisbehaved, Silenced
+from ..._errors import BackendMisbehaved
 from ...abc import Emit, End, How
 from ...transports.jsonrpc import Connection, Incoming, Topic
 from ...transports.proctable import find_marked
-from ...transports.serving import open_serving
+from ...transports.serving import ask_person, open_serving
 from ._agents import Agents, SubAgent, UnknownAgents
 from ._asks import cancelled, decline, to_answer, to_ask
 from ._commands import Commands, Look, ShellCommand
@@ -106,18 +106,8 @@ class CodexTurn:
         ask = to_ask(incoming)
         if ask is None:
             decline(incoming)
-            return
-
-        async def serve(request: Incoming) -> None:
-            try:
-                request.reply(to_answer(request, await emit.ask(ask)))
-            except Silenced:
-                pass
-            finally:
-                # Also when codex has withdrawn it, or the turn is over: it takes no harm.
-                request.reply(cancelled(request))
-
-        start(incoming, serve)
+        else:
+            start(incoming, ask_person(emit, ask, to_answer, cancelled))
 
     def _end(self, incoming: Incoming) -> End:
         named = incoming.params.get("turn")

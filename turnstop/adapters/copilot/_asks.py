@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, final
 
 import attrs
 
 from ...events import Ask
-from ._events import SdkEvent, field
+from ._events import SessionEvent, field
 
 REQUESTED = "permission.requested"
 COMPLETED = "permission.completed"
 
 _YES_NO = ("allow", "deny")
+_DENIED = "It was denied."
 _NOBODY = "Nobody is there to answer: the turn was stopped, or is over."
 # What a request is about, whatever its kind calls it.
-_TEXTS = ("full_command_text", "file_name", "path", "url", "tool_name", "intention", "fact")
+_TEXTS = ("fullCommandText", "fileName", "path", "url", "toolName", "intention", "fact")
 
 
 @final
@@ -29,13 +31,20 @@ class Permission:
     """
 
     number: str
-    event: SdkEvent = attrs.field(repr=False)
+    event: SessionEvent = attrs.field(repr=False)
+
+    @property
+    def tool_call(self) -> str:
+        """The id of the tool call that it is for."""
+        asked = field(self.event, "permissionRequest")
+        return str(asked.get("toolCallId") if isinstance(asked, Mapping) else None)
 
     def to_ask(self) -> Ask:
         """What a person is asked."""
-        asked = field(self.event, "permission_request")
-        kind = str(getattr(asked, "kind", "permission"))
-        told = (getattr(asked, name, None) for name in _TEXTS)
+        asked = field(self.event, "permissionRequest")
+        asked = asked if isinstance(asked, Mapping) else {}
+        kind = str(asked.get("kind", "permission"))
+        told = (asked.get(name) for name in _TEXTS)
         text = next((str(one) for one in told if one), "")
         return Ask(
             self.number,
@@ -46,10 +55,10 @@ class Permission:
         )
 
 
-def read_permission(event: SdkEvent) -> Permission | None:
+def read_permission(event: SessionEvent) -> Permission | None:
     """The request in an event; None where it was answered already, by a hook."""
-    number = field(event, "request_id")
-    if not isinstance(number, str) or not number or field(event, "resolved_by_hook"):
+    number = field(event, "requestId")
+    if not isinstance(number, str) or not number or field(event, "resolvedByHook"):
         return None
     return Permission(number, event)
 
@@ -62,7 +71,8 @@ def to_decision(reply: object) -> Any:
         return reply
     if reply == "allow":
         return PermissionDecisionApproveOnce()
-    return PermissionDecisionReject(feedback=None if reply == "deny" else str(reply))
+    # Without a word of why, Copilot takes it for an abort, and the turn is over.
+    return PermissionDecisionReject(feedback=_DENIED if reply == "deny" else str(reply))
 
 
 def refusal() -> Any:

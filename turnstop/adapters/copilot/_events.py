@@ -1,32 +1,33 @@
-"""The Copilot SDK's events in everybody's words."""
+"""A session's events, as Copilot writes them, in everybody's words."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias, final
 
 from ...events import Event, Other, Text, Thought, ToolCall, Usage
 
-SdkEvent: TypeAlias = Any
-"""A `copilot.session_events.SessionEvent`; what its data has depends on the SDK's version."""
+SessionEvent: TypeAlias = Mapping[str, Any]
+"""The `event` of a `session.event`; of the SDK's own records, an old SDK leaves fields out."""
 
 _DETAIL = 2000
 
 
-def kind_of(event: SdkEvent) -> str:
-    """Copilot's name of it, also where the SDK does not know it."""
-    return str(getattr(event, "raw_type", None) or getattr(event.type, "value", event.type))
+def kind_of(event: SessionEvent) -> str:
+    """Copilot's name of it."""
+    return str(event.get("type"))
 
 
-def field(event: SdkEvent, name: str) -> Any:
+def field(event: SessionEvent, name: str) -> Any:
     """What its data has under this name; None where there is nothing."""
-    return getattr(event.data, name, None)
+    data = event.get("data")
+    return data.get(name) if isinstance(data, Mapping) else None
 
 
-def of_sub_agent(event: SdkEvent) -> bool:
+def of_sub_agent(event: SessionEvent) -> bool:
     """Whether a sub-agent says it, and not the agent itself."""
-    return bool(getattr(event, "agent_id", None) or field(event, "parent_tool_call_id"))
+    return bool(event.get("agentId") or field(event, "parentToolCallId"))
 
 
 @final
@@ -43,19 +44,25 @@ class Translator:
     def __init__(self) -> None:
         self.usage: Usage | None = None
         self._told: set[str] = set()
+        self._started: set[str] = set()
         self._tools: dict[str, str] = {}
 
-    def translate(self, event: SdkEvent) -> Iterator[Event]:
+    def translate(self, event: SessionEvent) -> Iterator[Event]:
         """What it is to a reader, mostly one event."""
         kind, own = kind_of(event), not of_sub_agent(event)
-        if kind == "assistant.message_delta" and own:
-            yield from self._piece(Text, event, "message_id")
+        if kind == "assistant.message_start" and own:
+            self._started.add(str(field(event, "messageId")))
+            yield Other(kind, raw=event)
+        elif kind == "assistant.message_delta" and own:
+            # One of a message that this turn has not seen begin is of an earlier turn.
+            if str(field(event, "messageId")) in self._started:
+                yield from self._piece(Text, event, "messageId")
         elif kind == "assistant.message" and own:
-            yield from self._whole(Text, event, "message_id")
+            yield from self._whole(Text, event, "messageId")
         elif kind == "assistant.reasoning_delta" and own:
-            yield from self._piece(Thought, event, "reasoning_id")
+            yield from self._piece(Thought, event, "reasoningId")
         elif kind == "assistant.reasoning" and own:
-            yield from self._whole(Thought, event, "reasoning_id")
+            yield from self._whole(Thought, event, "reasoningId")
         elif kind.startswith("tool.execution_"):
             yield from self._tool(kind, event)
         elif kind == "assistant.usage":
@@ -63,11 +70,15 @@ class Translator:
         else:
             yield Other(kind, raw=event)
 
-    def _piece(self, make: type[Text | Thought], event: SdkEvent, named: str) -> Iterator[Event]:
+    def _piece(
+        self, make: type[Text | Thought], event: SessionEvent, named: str
+    ) -> Iterator[Event]:
         self._told.add(str(field(event, named)))
-        yield make(str(field(event, "delta_content") or ""), raw=event)
+        yield make(str(field(event, "deltaContent") or ""), raw=event)
 
-    def _whole(self, make: type[Text | Thought], event: SdkEvent, named: str) -> Iterator[Event]:
+    def _whole(
+        self, make: type[Text | Thought], event: SessionEvent, named: str
+    ) -> Iterator[Event]:
         text, number = field(event, "content"), str(field(event, named))
         if text and number not in self._told:
             self._told.add(number)
@@ -75,30 +86,33 @@ class Translator:
         else:
             yield Other(kind_of(event), raw=event)
 
-    def _tool(self, kind: str, event: SdkEvent) -> Iterator[Event]:
-        number = str(field(event, "tool_call_id"))
+    def _tool(self, kind: str, event: SessionEvent) -> Iterator[Event]:
+        number = str(field(event, "toolCallId"))
         if kind == "tool.execution_start":
-            name = self._tools[number] = str(field(event, "tool_name"))
+            self._tools[number] = str(field(event, "toolName"))
             detail = _detail(field(event, "arguments"))
-            yield ToolCall(number, name, "started", detail, raw=event)
+            yield ToolCall(number, self._tools[number], "started", detail, raw=event)
             return
-        name = self._tools.get(number, "")
+        if number not in self._tools:
+            return
+        name = self._tools[number]
         if kind == "tool.execution_complete":
             done = bool(field(event, "success"))
             told = field(event, "result" if done else "error")
-            text = str(getattr(told, "content", None) or getattr(told, "message", None) or "")
+            said = told if isinstance(told, Mapping) else {}
+            text = str(said.get("content") or said.get("message") or "")
             yield ToolCall(
                 number, name, "completed" if done else "failed", text[-_DETAIL:], raw=event
             )
         else:
-            said = field(event, "partial_output") or field(event, "progress_message") or ""
-            yield ToolCall(number, name, "running", str(said)[-_DETAIL:], raw=event)
+            text = str(field(event, "partialOutput") or field(event, "progressMessage") or "")
+            yield ToolCall(number, name, "running", text[-_DETAIL:], raw=event)
 
-    def _spend(self, event: SdkEvent) -> Usage:
+    def _spend(self, event: SessionEvent) -> Usage:
         before = self.usage or Usage(0, 0)
         self.usage = Usage(
-            (before.input_tokens or 0) + int(field(event, "input_tokens") or 0),
-            (before.output_tokens or 0) + int(field(event, "output_tokens") or 0),
+            (before.input_tokens or 0) + int(field(event, "inputTokens") or 0),
+            (before.output_tokens or 0) + int(field(event, "outputTokens") or 0),
             raw=event,
         )
         return self.usage

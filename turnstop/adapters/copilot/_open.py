@@ -20,8 +20,9 @@ from ...transports.reading import Reader
 from ...transports.restart import Restarting, open_restarting
 from ...transports.version import check_version
 from . import _sdk
-from ._cli import FLOOR, INSTALL, Cli, Launch, absolute, open_cli
+from ._cli import Cli
 from ._left import Left
+from ._program import FLOOR, INSTALL, Launch, absolute, open_cli
 from ._session import CopilotSession, Settings, let_go, take_up
 from ._turn import CopilotTurn, Listening
 
@@ -38,11 +39,12 @@ class _Beginning:
     def __init__(
         self, cli: Cli, settings: Settings, request: Request[CopilotContent], look: Look
     ) -> None:
-        self.reader: Reader[CopilotTurn | Exception] = Reader()
+        self.reader: Reader[CopilotTurn | Exception | None] = Reader()
         self._cli = cli
         self._settings = settings
         self._request = request
         self._look = look
+        self._fresh: CopilotSession | None = None
         self._outcome: CopilotTurn | Exception | None = None
         self._abandoned = False
 
@@ -52,9 +54,11 @@ class _Beginning:
             outcome = await self.reader.receive()
         except trio.Cancelled:
             self._abandoned = True
-            if self._outcome is not None:
+            if self._outcome is not None and not self._cli.broken.is_set():
                 self._cli.reading.start(Reader[None](), self._undo, name="copilot undo")
             raise
+        if outcome is None:
+            raise await self._cli.wait_lost()
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -64,12 +68,12 @@ class _Beginning:
         try:
             self._outcome = await self._begin()
         except trio.Cancelled:
-            self.reader.post(BackendLost("copilot was lost, or closed, while the turn began"))
+            self.reader.post(None)  # The CLI is lost, or closed.
             raise
         except Exception as error:
             self._outcome = error
         self.reader.post(self._outcome)
-        if self._abandoned:
+        if self._abandoned or isinstance(self._outcome, Exception):
             await self._undo()
 
     async def _begin(self) -> CopilotTurn:
@@ -77,6 +81,10 @@ class _Beginning:
         message = _to_message(self._request.content)
         kept = None if self._request.previous is not None else self._request.session
         session = await take_up(self._cli, kept, self._settings)
+        if kept is None:
+            self._fresh = session
+        if self._abandoned:
+            raise BackendRefused("the turn was stopped before its message was sent")
         left = Left(self._cli, session, self._look)
         listening = Listening(self._cli, session)
         number = None
@@ -85,35 +93,32 @@ class _Beginning:
         finally:
             if number is None:
                 listening.close()
-        return CopilotTurn(
-            self._cli,
-            session,
-            listening,
-            number,
-            str(message["prompt"]),
-            left,
-            asks=self._settings.asks,
-        )
+        prompt, asks = str(message["prompt"]), self._settings.asks
+        return CopilotTurn(self._cli, session, listening, number, prompt, left, asks=asks)
 
     async def _send(self, session: CopilotSession, message: Mapping[str, Any]) -> str:
         try:
-            return await self._cli.call(_sdk.send, session.conversation, message)
-        except BackendMisbehaved:
+            await session.wait_aborted()
+            return await self._cli.send(session.conversation, session.number, message)
+        except (BackendLost, BackendMisbehaved):
             # Whatever it has begun has no name, and is ended by its session's.
-            session.evicted = True
-            with suppress(Exception):
-                await self._cli.call(_sdk.abort, session.conversation)
+            if not self._cli.broken.is_set():
+                abort = partial(_abort, self._cli, session)
+                self._cli.reading.start(Reader[None](), abort, name="copilot abort")
             raise
-        except Exception as error:
-            if not _sdk.is_refusal(error):
-                raise
-            raise BackendRefused(f"copilot did not take the message: {error}") from error
 
     async def _undo(self) -> None:
-        if isinstance(self._outcome, CopilotTurn):
-            # There is nobody left to tell.
-            with suppress(Exception):
-                await self._outcome.undo()
+        # There is nobody left to tell.
+        with suppress(Exception):
+            if isinstance(self._outcome, CopilotTurn):
+                await self._outcome.cancel(lambda: None)
+            if self._fresh is not None:
+                await let_go(self._cli, self._fresh)
+
+
+async def _abort(cli: Cli, session: CopilotSession) -> None:
+    with suppress(Exception):
+        await session.abort(cli)
 
 
 @final
@@ -153,6 +158,7 @@ async def open_copilot(
     model: str | None = None,
     provider: Mapping[str, Any] | None = None,
     github_token: str | None = None,
+    approve_all: bool = False,
     session: Mapping[str, Any] | None = None,
     thread: bool = False,
 ) -> AsyncGenerator[Backend[CopilotContent], None]:
@@ -166,15 +172,15 @@ async def open_copilot(
         model: None leaves it to Copilot.
         provider: a model provider of your own, as the SDK's `ProviderConfig`.
         github_token: who works; None: whoever is logged in.
+        approve_all: whether everything is permitted, and nobody asked.
         session: further keywords of the SDK's `create_session`, also used where a session is
             resumed. With an `on_permission_request` of its own, nobody else is asked.
         thread: run the SDK's asyncio loop in a thread of its own: see `open_aio`.
 
     Raises:
-        BackendRefused: the SDK or the CLI is missing, or too old; the text has the command that
-            installs it.
+        BackendRefused: the CLI is missing, or too old; the text has the command that installs it.
         BackendLost: the CLI was lost before it was ready, again and again.
-        ImportError: trio-asyncio is missing, and `thread` is not set.
+        ImportError: the SDK is missing, or too old; or trio-asyncio is, and `thread` is not set.
 
     **Cancellation:** reaches Copilot only after the body has left. The CLI is then ended with all
     that it has started, within about four seconds, whatever it does.
@@ -184,7 +190,7 @@ async def open_copilot(
     given |= {} if model is None else {"model": model}
     given |= {} if provider is None else {"provider": dict(provider)}
     launch = Launch(_command(command, env), folder, dict(env or {}), github_token)
-    async with open_backend(launch, Settings(given), thread=thread) as backend:
+    async with open_backend(launch, Settings(given, approve_all), thread=thread) as backend:
         yield backend
 
 

@@ -1,25 +1,24 @@
 """The Copilot SDK: whether it is there and new enough, and what is asked of it.
 
-Every async function here is asyncio-flavoured: it is called through the bridge. The SDK is
-imported where it is used, since that takes half a second, and the bridge is to be there first.
+Every async function here but `load` is asyncio-flavoured: it is called through the bridge. The SDK
+is imported when the bridge is there, and in a thread: it takes half a second, or three.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
-import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from ..._errors import BackendMisbehaved, BackendRefused
+from ..._errors import BackendMisbehaved
+from ...transports.distribution import check_distribution, check_package, import_apart
 
 SDK_FLOOR: Final = "1.0.5"
 """The oldest SDK that the adapter was tried with."""
 
 SDK_INSTALL: Final = "python -m pip install 'turnstop[copilot]'"
 
-_PACKAGE: Final = "github-copilot-sdk"
-_NUMBER: Final = re.compile(r"\d{1,9}")
+_SDK: Final = "github-copilot-sdk"
+_METHOD_NOT_FOUND: Final = -32601
 
 Client: TypeAlias = Any
 Conversation: TypeAlias = Any
@@ -30,24 +29,22 @@ def check_sdk() -> str:
     """The version of the SDK.
 
     Raises:
-        BackendRefused: it is missing, or older than `SDK_FLOOR`.
+        ImportError: it is missing, or older than `SDK_FLOOR`, or hidden by a file of its name.
     """
-    try:
-        found = importlib.metadata.version(_PACKAGE)
-    except importlib.metadata.PackageNotFoundError:
-        raise BackendRefused(
-            f"{_PACKAGE} is not installed; install it with: {SDK_INSTALL}"
-        ) from None
-    if _numbers(found) < _numbers(SDK_FLOOR):
-        raise BackendRefused(
-            f"{_PACKAGE} is {found}, and {SDK_FLOOR} is the oldest that will do; install a newer "
-            f"one with: {SDK_INSTALL}"
-        )
-    return found
+    version = check_distribution(_SDK, SDK_FLOOR, extra="copilot", needed_by="open_copilot")
+    check_package("copilot", _SDK)
+    return version
 
 
-def _numbers(version: str) -> list[int]:
-    return [int(number) for number in _NUMBER.findall(version)[:3]]
+async def load() -> None:
+    """Import the SDK. Trio-flavoured.
+
+    Raises:
+        ImportError: something of it is missing.
+
+    **Cancellation:** as `import_apart`.
+    """
+    await import_apart("copilot")
 
 
 async def connect(port: int, token: str) -> Client:
@@ -55,8 +52,14 @@ async def connect(port: int, token: str) -> Client:
     from copilot import CopilotClient, RuntimeConnection
 
     place = RuntimeConnection.for_uri(f"127.0.0.1:{port}", connection_token=token)
-    client = CopilotClient(connection=place)
-    await client.start()
+    client, ready = CopilotClient(connection=place), False
+    try:
+        await client.start()
+        ready = True
+    finally:
+        if not ready:
+            # Its socket, and the thread that reads it.
+            await client.force_stop()
     return client
 
 
@@ -86,12 +89,7 @@ async def send(session: Conversation, message: Mapping[str, Any]) -> str:
     Raises:
         BackendMisbehaved: it gave it none.
     """
-    try:
-        number = await session.send(**message)
-    except (KeyError, TypeError) as error:
-        raise BackendMisbehaved(f"copilot took a message and did not tell its id: {error!r}") from (
-            error
-        )
+    number = await session.send(**message)
     if not isinstance(number, str) or not number:
         raise BackendMisbehaved(f"copilot took a message and named it {number!r}")
     return number
@@ -127,6 +125,11 @@ async def cancel_task(session: Conversation, number: str) -> bool:
 
     result = await session.rpc.tasks.cancel(TasksCancelRequest(id=number))
     return bool(result.cancelled)
+
+
+def is_unknown(error: Exception) -> bool:
+    """Whether the program is too old to know what it was asked."""
+    return is_refusal(error) and getattr(error, "code", None) == _METHOD_NOT_FOUND
 
 
 def is_refusal(error: Exception) -> bool:

@@ -8,13 +8,16 @@ from typing import Any, final
 from uuid import uuid4
 
 import attrs
+import trio
 
 from ..._errors import BackendLost, BackendRefused
+from ...transports.pace import wait_at_most
 from . import _sdk
 from ._cli import Cli
 
 ASK = "on_permission_request"
 _PATIENCE = 5.0
+_WRITTEN_WITHIN = 0.5
 
 
 @final
@@ -29,7 +32,10 @@ class CopilotSession:
         evicted: whether it is to be let go of and resumed, since its last turn has failed.
         answered: whether a turn of it has ended by itself: Copilot has it on disk then.
         listened: whether a turn of it reads what is said, and so is asked for permissions.
+        shown: the tool calls whose permissions its turns were asked for; the SDK hears of a
+            request later than they do, and maybe after their end.
         ended_by: the event that ended its last turn.
+        aborting: set once the last abort is answered, or will not be; None: there was none.
     """
 
     number: str
@@ -38,7 +44,34 @@ class CopilotSession:
     evicted: bool = False
     answered: bool = False
     listened: bool = False
+    shown: set[str] = attrs.field(factory=set)
     ended_by: object = None
+    aborting: trio.Event | None = None
+
+    async def abort(self, cli: Cli) -> None:
+        """Abort what it works on.
+
+        **Cancellation:** the abort is sent all the same, and its answer waited for by the next.
+        """
+        answered = self.aborting = trio.Event()
+
+        async def abort() -> None:
+            try:
+                await cli.aio.call(_sdk.abort, self.conversation)
+            finally:
+                answered.set()
+
+        await cli.ask(abort, "abort")
+
+    async def wait_aborted(self) -> None:
+        """Wait until no abort is under way: a message that it overtakes would be thrown away.
+
+        One that is not answered has been written by then, and so comes first.
+
+        **Cancellation:** changes nothing.
+        """
+        if self.aborting is not None:
+            await wait_at_most(self.aborting, _WRITTEN_WITHIN)
 
     def __str__(self) -> str:
         return self.number
@@ -54,25 +87,38 @@ class Settings:
 
     Attributes:
         options: keywords of the SDK's `create_session` and `resume_session`.
+        approve_all: whether everything is permitted.
     """
 
     options: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
+    approve_all: bool = False
 
     @property
     def asks(self) -> bool:
         """Whether the turn's reader is asked for permissions, and not a handler of its own."""
-        return ASK not in self.options
+        return not self.approve_all and ASK not in self.options
 
     def for_session(self, session: CopilotSession) -> dict[str, Any]:
         """The keywords of this one."""
 
-        def leave_it_to_the_turn(request: object, invocation: object) -> object:
-            return _nothing() if session.listened else _refused()
+        def decide(request: object, invocation: object) -> object:
+            if self.approve_all:
+                return _approved()
+            tool_call = str(getattr(request, "tool_call_id", None))
+            shown = tool_call in session.shown
+            session.shown.discard(tool_call)  # The SDK hears of each once.
+            return _left_to_the_turn() if session.listened or shown else _refused()
 
-        return {ASK: leave_it_to_the_turn, "streaming": True, **self.options}
+        return {ASK: decide, "streaming": True, **self.options}
 
 
-def _nothing() -> object:
+def _approved() -> object:
+    from copilot.rpc import PermissionDecisionApproveOnce
+
+    return PermissionDecisionApproveOnce()
+
+
+def _left_to_the_turn() -> object:
     # The turn sees the request among its events, in their order, and answers it by a call.
     from copilot.session import PermissionNoResult
 
@@ -125,7 +171,7 @@ async def _begin(cli: Cli, session: CopilotSession, settings: Settings) -> Copil
         raise
     except Exception as error:
         raise BackendRefused(f"copilot begins no session: {error}") from error
-    session.cli, session.evicted = cli, False
+    session.cli, session.evicted, session.aborting = cli, False, None
     return session
 
 
@@ -145,5 +191,5 @@ async def _resume(cli: Cli, session: CopilotSession, settings: Settings) -> Copi
             ) from error
         # It was lost before Copilot had written anything down: there is nothing to resume.
         return await _begin(cli, CopilotSession(str(uuid4())), settings)
-    session.cli, session.evicted = cli, False
+    session.cli, session.evicted, session.aborting = cli, False, None
     return session

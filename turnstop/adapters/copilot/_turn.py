@@ -17,7 +17,7 @@ from ...transports.serving import open_serving
 from . import _sdk
 from ._asks import COMPLETED, REQUESTED, Permission, read_permission, refusal, to_decision
 from ._cli import Cli
-from ._events import SdkEvent, Translator, field, kind_of, of_sub_agent
+from ._events import SessionEvent, Translator, field, kind_of, of_sub_agent
 from ._left import Found, Left
 from ._session import CopilotSession
 
@@ -36,7 +36,7 @@ class Quiet:
     number: str = "quiet"
 
 
-Heard: TypeAlias = SdkEvent | Quiet
+Heard: TypeAlias = SessionEvent | Quiet
 
 
 @final
@@ -51,18 +51,12 @@ class Listening:
         self.unread: Backlog[Heard] = Backlog()
         self._cli = cli
         self._session = session
-        cli.listen(self.unread)
+        cli.listen(session.number, self.unread)
         session.listened = True
-        self._unsubscribe = session.conversation.on(self._hear)
-
-    def _hear(self, event: SdkEvent) -> None:
-        # On the loop's side, which may be another thread.
-        self._cli.aio.post(self.unread.post, event)
 
     def close(self) -> None:
         """Hear nothing more."""
         self._session.listened = False
-        self._unsubscribe()
         self._cli.leave(self.unread)
         self.unread.close()
 
@@ -94,6 +88,7 @@ class CopilotTurn:
         self._asks = asks
         self._left = left
         self._translator = Translator()
+        self._followed = False
         self._begun = False
         self._told = trio.Event()
         self._acknowledged = trio.Event()
@@ -108,6 +103,7 @@ class CopilotTurn:
     async def follow(self, emit: Emit) -> End:
         """Read the session until it is idle after this turn's message."""
         end: End | None = None
+        self._followed = True
         try:
             async with open_serving() as serving:
                 serving.start(Quiet(), self._see_end)
@@ -116,7 +112,7 @@ class CopilotTurn:
                     if isinstance(event, Quiet):
                         end = self._end(aborted=self._told.is_set())
                     elif kind_of(event) == COMPLETED:
-                        serving.withdraw(field(event, "request_id"))
+                        serving.withdraw(field(event, "requestId"))
                     elif kind_of(event) == REQUESTED and self._asks:
                         self._ask(serving.start, emit, event)
                     elif (end := self._read(event)) is None and self._begun:
@@ -136,7 +132,7 @@ class CopilotTurn:
         except trio.EndOfChannel:
             raise self._cli.loss() from None
 
-    def _read(self, event: SdkEvent) -> End | None:
+    def _read(self, event: SessionEvent) -> End | None:
         """Learn where the turn is; its end, if this is it."""
         kind = kind_of(event)
         if of_sub_agent(event):
@@ -144,31 +140,32 @@ class CopilotTurn:
         if kind == "user.message":
             self._begun |= self._is_mine(event)
         elif kind == "abort":
-            self._aborted = self._begun
+            # Whosoever it is: before it has begun, a message is thrown away, and told of no more.
+            self._aborted = True
         elif kind == "session.error":
             self._error = str(field(event, "message") or "copilot did not say why")
-            self._begun |= field(event, "originating_message_id") in (None, self._message)
+            self._begun |= field(event, "originatingMessageId") in (None, self._message)
         elif kind == "assistant.turn_start":
             self._error = None
         elif kind == "session.idle" and self._is_own_idle(event):
-            self.session.ended_by = event.id
+            self.session.ended_by = event.get("id")
+            if self._aborted:
+                self.session.aborting = None  # Obeyed: there is nothing left that it could take.
             return self._end(aborted=bool(field(event, "aborted")))
         return None
 
-    def _is_mine(self, event: SdkEvent) -> bool:
-        number = field(event, "message_id")
-        # The SDK 1.0.5 leaves the id out. No other turn of this session runs.
+    def _is_mine(self, event: SessionEvent) -> bool:
+        number = field(event, "messageId")
+        # An old CLI leaves the id out. No other turn of this session runs.
         return number == self._message or (
             number is None and str(field(event, "content")) == self._prompt
         )
 
-    def _is_own_idle(self, event: SdkEvent) -> bool:
+    def _is_own_idle(self, event: SessionEvent) -> bool:
         """Whether this turn has come to it: what an earlier one has left to say may come late."""
-        if event.id == self.session.ended_by:
+        if event.get("id") == self.session.ended_by:
             return False
-        if field(event, "aborted"):
-            return self._aborted or self._told.is_set()
-        return self._begun
+        return self._aborted if field(event, "aborted") else self._begun
 
     def _end(self, *, aborted: bool) -> End:
         usage = self._translator.usage
@@ -178,11 +175,12 @@ class CopilotTurn:
             return End(How.FAILED, usage=usage, detail=self._error)
         return End(How.COMPLETED, usage=usage)
 
-    def _ask(self, start: Callable[..., None], emit: Emit, event: SdkEvent) -> None:
+    def _ask(self, start: Callable[..., None], emit: Emit, event: SessionEvent) -> None:
         permission = read_permission(event)
         if permission is None or permission.number in self._asked:
             return
         self._asked.add(permission.number)
+        self.session.shown.add(permission.tool_call)
 
         async def serve(asked: Permission) -> None:
             decision = refusal()
@@ -198,7 +196,10 @@ class CopilotTurn:
         start(permission, serve)
 
     async def cancel(self, sent: Callable[[], None]) -> None:
-        """Abort what the session works on."""
+        """Abort what the session works on.
+
+        One that was revealed too late is told to end, and never followed.
+        """
 
         def left() -> None:
             self._told.set()
@@ -206,11 +207,14 @@ class CopilotTurn:
 
         self._cli.when_abort_left(self.session.number, left)
         try:
-            await self._cli.call(_sdk.abort, self.session.conversation)
+            await self.session.abort(self._cli)
         except BackendError:
             raise
         except Exception as error:
             raise BackendMisbehaved(f"copilot refused the abort: {error}") from error
+        finally:
+            if not self._followed:
+                self._listening.close()
         self._acknowledged.set()
 
     async def _see_end(self, _: object) -> None:
@@ -232,11 +236,3 @@ class CopilotTurn:
     async def sweep(self, leftovers: Sequence[object]) -> list[Found]:
         """End them, and what they start on their way out."""
         return await self._left.end(leftovers)
-
-    async def undo(self) -> None:
-        """End it: nobody will ever follow it."""
-        try:
-            await self.cancel(lambda: None)
-        finally:
-            self._over.set()
-            self._listening.close()

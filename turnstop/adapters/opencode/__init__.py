@@ -36,7 +36,7 @@ from __future__ import annotations
 try:
     import httpx2 as _httpx2  # noqa: F401
 except ImportError:
-    install = 'python -m pip install "turnstop[opencode]"'
+    install = "python -m pip install 'turnstop[opencode]'"
     raise ImportError(f"turnstop.adapters.opencode needs httpx2: {install}") from None
 
 from ._open import open_opencode

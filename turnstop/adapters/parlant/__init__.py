@@ -23,5 +23,6 @@ What is read and called here is Parlant 3.3.2's, private names among it; no othe
 
 from ._library import Library as Library
 from ._open import open_parlant as open_parlant
+from ._tools import ParlantSession as ParlantSession
 
-__all__ = ["Library", "open_parlant"]
+__all__ = ["Library", "ParlantSession", "open_parlant"]

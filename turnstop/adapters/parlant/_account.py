@@ -60,13 +60,7 @@ class Account:
             return End(How.FAILED, detail=self._error)
         # One that is told before it has said anything ends without a word.
         if self._cancelled or cancelled or (stopped and not self._completed):
-            if stopped:
-                return End(How.CANCELLED)
-            return End(
-                How.FAILED,
-                detail="the engine was told to stop it, and not from here: another message came "
-                "into its session, or the server ends",
-            )
+            return End(How.CANCELLED)
         return End(How.COMPLETED)
 
     def _hear_message(self, event: Any, text: str, known: int, emit: Emit) -> None:

@@ -8,11 +8,10 @@ from typing import Any, TypeAlias, final
 import attrs
 
 from ..._errors import BackendMisbehaved, BackendRefused
-from ...abc import current_turn
 from ._library import Library
-from ._tools import LiveTurns, Tools
+from ._tools import Live, ParlantSession, Tools
 
-__all__ = ["Engine", "OpenSession", "Posted", "Prepare", "serve"]
+__all__ = ["Engine", "OpenSession", "Posted", "Prepare", "gave_up", "serve"]
 
 Prepare: TypeAlias = Callable[[Any], Awaitable[Any]]
 OpenSession: TypeAlias = Callable[[Any, str], Awaitable[Any]]
@@ -27,11 +26,13 @@ class Posted:
         session_id: the session.
         trace_id: the name that all the events of this message have, and no other.
         offset: where the message's own event is in the session.
+        root: the task that processes it, whose name tells the session's.
     """
 
     session_id: str
     trace_id: str
     offset: int
+    root: Any
 
 
 @final
@@ -53,9 +54,9 @@ class Engine:
     moderation: Any
     open_session: OpenSession | None
     _library: Library
-    _live: LiveTurns
+    _live: Live
 
-    async def begin_session(self, room: str) -> str:
+    async def begin_session(self, room: str) -> ParlantSession:
         """Open a session for a room.
 
         Raises:
@@ -69,14 +70,15 @@ class Engine:
             opened = await self._sessions.create(
                 customer_id=self.customer_id, agent_id=self.agent_id
             )
-        return _id_of(opened, f"the session of room {room!r}")
+        return self._live.open(_id_of(opened, f"the session of room {room!r}"))
 
-    async def post(self, session_id: str, text: str, ended: Ended) -> Posted:
+    async def post(self, session: ParlantSession, text: str, tools: str, ended: Ended) -> Posted:
         """Send a customer message; it is processed from then on.
 
         Args:
-            session_id: where.
+            session: where.
             text: what.
+            tools: what the tools are filed under that are called for it.
             ended: is told when the processing task has ended, from the loop: whether as cancelled,
                 and what it raised.
 
@@ -87,31 +89,45 @@ class Engine:
         """
         # As the server's own requests have it, for tools and hooks that ask for the server.
         self.server._current_server_var.set(self.server)
-        turn_id = current_turn.get()
-        before = self._root(session_id)
-        self._live.begin(session_id, turn_id)
+        before = self._root(session.id)
+        session.tools = tools
 
         def end(root: Any) -> None:
-            self._live.end(session_id, turn_id)
+            session.tools = None
             ended(root.cancelled(), None if root.cancelled() else root.exception())
 
         try:
             # The engine's events take their trace from here.
             with self.server.container[self._library.tracer].span("turnstop.turn"):
-                event = await self._send(session_id, text)
+                event = await self._send(session.id, text)
         finally:
             # Nothing is awaited between its beginning and here; what began is never missed.
-            root = self._root(session_id)
+            root = self._root(session.id)
             if root is None or root is before:
-                self._live.end(session_id, turn_id)
+                session.tools = None
             else:
+                root.set_name(_name(session.id))
                 root.add_done_callback(end)
         if root is None or root is before or not isinstance(getattr(event, "offset", None), int):
-            raise BackendMisbehaved(f"Parlant took a message, and answered {event!r}")
-        return Posted(session_id, event.trace_id, event.offset)
+            kind = type(event).__name__
+            raise BackendMisbehaved(f"Parlant took a message, and answered what is of type {kind}")
+        return Posted(session.id, event.trace_id, event.offset, root)
+
+    async def stop(self, posted: Posted) -> None:
+        """Tell the processing task to stop.
+
+        Not by Parlant's own `cancel`: that waits for a lock, which another session's next message
+        holds for as long as the task before it does not end.
+
+        **Cancellation:** it is told all the same.
+        """
+        posted.root.cancel("the turn is stopped")
 
     async def read(self, posted: Posted, offset: int) -> Sequence[Any]:
         """The events of a message, from an offset on, in their order.
+
+        Raises:
+            BackendMisbehaved: what is found are no events.
 
         **Cancellation:** changes nothing.
         """
@@ -122,7 +138,11 @@ class Engine:
             kinds=[],
             trace_id=posted.trace_id,
         )
-        return sorted(found, key=lambda event: event.offset)
+        events = [*found] if isinstance(found, Sequence) else [found]
+        if not all(isinstance(getattr(one, "offset", None), int) for one in events):
+            kinds = {type(one).__name__ for one in events}
+            raise BackendMisbehaved(f"Parlant has no events, but what is of type {sorted(kinds)}")
+        return sorted(events, key=lambda event: event.offset)
 
     async def _send(self, session_id: str, text: str) -> Any:
         return await self._sessions.create_customer_message(
@@ -140,14 +160,14 @@ class Engine:
 
     def _root(self, session_id: str) -> Any:
         tasks = self.server.container[self._library.tasks]._tasks
-        return tasks.get(f"process-session({session_id})")
+        return tasks.get(_name(session_id))
 
 
 async def serve(
     library: Library,
     prepare: Prepare,
     options: Mapping[str, Any],
-    make: Callable[[Any, str, LiveTurns], object],
+    make: Callable[[Any, str, Live], object],
 ) -> None:
     """Make a server, have it prepared, and serve for as long as it serves.
 
@@ -165,15 +185,25 @@ async def serve(
     """
     try:
         async with library.server(**{"host": "127.0.0.1", **options}) as server:
-            live = LiveTurns()
+            live = Live()
             server._plugin_server.tools = Tools(live)
             agent_id = _id_of(await prepare(server), "the agent that `prepare` returns")
             make(server, agent_id, live)
         # Leaving the block is what serves.
     except SystemExit as error:
-        raise BackendRefused(
-            f"the Parlant server gave up ({error}): its log says why. Are its ports taken?"
-        ) from error
+        raise gave_up(error) from error
+
+
+def gave_up(error: object) -> BackendRefused:
+    """What is said of a server that does not come up."""
+    return BackendRefused(
+        "the Parlant server gave up: its log says why, such as a key that is missing, or a port "
+        f"that is taken ({error!r})"
+    )
+
+
+def _name(session_id: str) -> str:
+    return f"process-session({session_id})"
 
 
 def _id_of(found: Any, what: str) -> str:

@@ -50,7 +50,7 @@ def check_version() -> None:
 
 
 def import_library() -> Library:
-    """Import Parlant, which takes some seconds."""
+    """Take from Parlant what is needed. Where it is not imported yet, that takes some seconds."""
     from parlant.core.app_modules.sessions import Moderation
     from parlant.core.application import Application
     from parlant.core.background_tasks import BackgroundTaskService

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import trio
 
-from ..._errors import BackendLost, BackendMisbehaved
+from ..._errors import BackendError, BackendLost, BackendMisbehaved
 from ...abc import Emit, End, How, Leftover
 from ...transports.aio import Aio, Bridged
 from ...transports.reading import Reader
 from ._account import Account
 from ._engine import Engine, Posted
+from ._tools import ParlantSession, owner
 
 __all__ = ["ParlantTurn"]
 
@@ -22,13 +23,20 @@ class ParlantTurn:
     """A message, and the tasks that the engine has made of it.
 
     Attributes:
-        session: the id of the session, which the room's next turn continues.
+        session: the session, which the room's next turn continues.
+        tools: what the tools are filed under that it has called.
         reader: takes the events that were read, and the news that there is something to look at.
     """
 
-    def __init__(self, aio: Aio, engine: Engine, session: str, poll_every: float) -> None:
+    acknowledges: ClassVar[bool] = False
+
+    def __init__(
+        self, aio: Aio, engine: Engine, turn_id: str, session: ParlantSession, poll_every: float
+    ) -> None:
         self.session = session
+        self.tools = f"tools of {turn_id}"
         self.reader: Reader[Sequence[Any] | Exception] = Reader()
+        self._turn_id = turn_id
         self._aio = aio
         self._engine = engine
         self._poll_every = poll_every
@@ -38,6 +46,13 @@ class ParlantTurn:
         self._cancelled = False
         self._error: BaseException | None = None
         self._stopped = False
+        self._told: set[Bridged] = set()
+
+    @property
+    def posted(self) -> Posted:
+        """What the engine has taken the message for."""
+        assert self._posted is not None
+        return self._posted
 
     def reveal(self, posted: Posted) -> None:
         """Say what the engine has taken the message for."""
@@ -59,8 +74,16 @@ class ParlantTurn:
             self.reader.post(error)
 
     async def undo(self) -> None:
-        """End what has begun though nobody waits for it any more."""
-        await self._aio.end_owned()
+        """End what has begun though nobody waits for it any more, as far as it lets itself be."""
+        # The processing task first, and alone: what it has started may be its message.
+        await self._aio.sweep(self._owned(self._turn_id)[:1])
+        await self._aio.sweep(self._owned(self._turn_id))
+        await self._aio.sweep(self._owned(self.tools))
+
+    @property
+    def works(self) -> bool:
+        """Whether the engine does anything for it."""
+        return bool(self._owned(self._turn_id))
 
     async def follow(self, emit: Emit) -> End:
         try:
@@ -71,46 +94,65 @@ class ParlantTurn:
             end = self._account.end(self._stopped, self._cancelled, self._error)
             if end.how is not How.COMPLETED:
                 await self._see_it_gone()
+            if end.how is How.CANCELLED and not self._stopped:
+                raise BackendLost(
+                    "the engine was told to stop it, and not from here: another message came into "
+                    f"{self.session}, or the server ends",
+                    gone=True,
+                )
             return end
         finally:
             self.reader.close()
 
     async def _see_it_gone(self) -> None:
-        """Return when nothing works for the turn any more: its end says that, too."""
+        """End what the engine forgets, and return when nothing works for the turn any more."""
+        alive = await self._end_tasks()
         if not self._stopped:
-            # The engine forgets what it has started for a turn that failed.
-            _expect_none(await self._aio.sweep(self._aio.owned()))
-        while self._aio.owned():
+            _expect_none(alive)
+        while self.works:
             await self.reader.receive()
 
     async def cancel(self, sent: Callable[[], None]) -> None:
         self._stopped = True
-        sent()
-        # The processing task is the oldest. Told twice, or its children before it, it would say
+        # Only the processing task, and once. Told twice, or what it has started before it, it says
         # "cancelled" of a message that is emitted all the same.
-        await self._aio.end_owned()
-        self.reader.post(())
+        await self._aio.call_unowned(self._engine.stop, self.posted)
+        sent()
 
     async def kill(self) -> None:
-        _expect_none(await self._aio.sweep(self._aio.owned()))
+        _expect_none(await self._end_tasks())
         self.reader.post(())
 
     async def leftovers(self) -> Sequence[Leftover]:
-        return self._aio.owned()
+        return (*self._owned(self._turn_id), *self._owned(self.tools))
 
     async def sweep(self, leftovers: Sequence[Leftover]) -> Sequence[Leftover]:
-        return await self._aio.sweep(tuple(one for one in leftovers if isinstance(one, Bridged)))
+        left = [one for one in leftovers if isinstance(one, Bridged) and one.alive]
+        # Who was told is not waited for again. The processing task, told again, would lie.
+        root = self.posted.root.get_name()
+        told = [one for one in left if one in self._told or one.name == root]
+        return [*told, *await self._aio.sweep(tuple(one for one in left if one not in told))]
+
+    async def _end_tasks(self) -> Sequence[Bridged]:
+        tasks = self._owned(self._turn_id)
+        self._told.update(tasks)
+        return await self._aio.sweep(tasks)
+
+    def _owned(self, name: str) -> tuple[Bridged, ...]:
+        with owner(name):
+            return self._aio.owned()
 
     async def _look(self) -> Sequence[Any]:
-        assert self._posted is not None
         try:
             return await self._aio.call_unowned(
-                self._engine.read, self._posted, self._account.offset
+                self._engine.read, self.posted, self._account.offset
             )
+        except BackendError:
+            raise
         except Exception as error:
             raise BackendLost(
-                f"the events of session {self.session} cannot be read: {error!r}",
-                gone=self._over and not self._aio.owned(),
+                f"the events of {self.session} cannot be read: {error!r}",
+                gone=self._over and not self.works,
             ) from error
 
     def _hear(self, item: Sequence[Any] | Exception, emit: Emit) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -50,6 +51,32 @@ def _raw_claude(
     from .raw_claude import open_raw_claude
 
     return open_raw_claude(command, cwd, env)
+
+
+def _copilot(
+    command: Sequence[str], cwd: str, env: Mapping[str, str | None]
+) -> AbstractAsyncContextManager[Backend[str]]:
+    from ...adapters.copilot import open_copilot
+    from ...lab import copilot_session
+
+    # Without trio-asyncio, as on Python 3.14, its loop has a thread of its own.
+    thread = importlib.util.find_spec("trio_asyncio") is None
+    asked = copilot_session(_lab_url(env))
+    return open_copilot(command, cwd=cwd, env=env, thread=thread, **asked)
+
+
+def _raw_copilot(
+    command: Sequence[str], cwd: str, env: Mapping[str, str]
+) -> AbstractAsyncContextManager[Runner]:
+    from ...lab import copilot_session
+    from .raw_copilot import open_raw_copilot
+
+    return open_raw_copilot(command, cwd, env, **copilot_session(_lab_url(env)))
+
+
+def _lab_url(env: Mapping[str, str | None]) -> str:
+    """Where the lab is: what the CLI's environment says is not read where an SDK drives it."""
+    return (env["COPILOT_PROVIDER_BASE_URL"] or "").removesuffix("/v1")
 
 
 def _opencode(
@@ -129,6 +156,15 @@ DRIVEN: tuple[Driven, ...] = (
         open_backend=_claude,
         open_raw=_raw_claude,
         rooms=_WARM,
+    ),
+    Driven(
+        name="copilot",
+        program="copilot",
+        command=_alone,
+        open_backend=_copilot,
+        open_raw=_raw_copilot,
+        needs="copilot",
+        sdk="github-copilot-sdk",
     ),
     Driven(
         name="opencode",

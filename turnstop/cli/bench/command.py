@@ -18,6 +18,7 @@ from ..interrupting import interrupted_by
 from ..output import opened, writing
 from .a2a import A2ABench
 from .agents import DRIVEN
+from .letta import LettaBench
 from .local import LocalBench
 from .model import MOMENTS, Bench, Missing, Moment, RunnerName
 from .parlant import ParlantBench
@@ -37,7 +38,7 @@ def benches(codex: str | None = None, band_python: str | None = None) -> dict[st
     for driven in DRIVEN:
         known.append(ProgramBench(driven, codex if driven.name == "codex" else None, band_python))
     known += [A2ABench(kind, band_python) for kind in ("streaming", "polling", "plain", "swallow")]
-    known += [ParlantBench(), LocalBench()]
+    known += [ParlantBench(), LettaBench(), LocalBench()]
     return {bench.name: bench for bench in known}
 
 
@@ -88,14 +89,18 @@ def bench(
 
     \b
     codex, claude, opencode           by their own protocols
+    copilot                           by its SDK: needs turnstop[copilot]
     acp-copilot, acp-codex, acp-codex-zed, acp-claude,
     acp-gemini, acp-qwen, acp-opencode, acp-omp
                                       by the Agent Client Protocol
     a2a                               an agent of the A2A SDK's
-    parlant                           Parlant's engine, in this process
+    parlant                           Parlant's engine, in this process: needs
+                                      turnstop[parlant], in an environment of its own
     local                             a function of this program
     a2a-polling, a2a-plain, a2a-swallow
-                                      measured only where they are named
+                                      measured only where they are named; so is
+    letta                             a Letta server: needs turnstop[lab,letta], and
+                                      a server by tests/real/letta_server.py
 
     `turnstop lab install` gets the programs. Exit status: 0; 1 when turnstop lost a stop; 2 when
     something that is installed could not be measured, nothing could, or it could not be written.

@@ -1,4 +1,4 @@
-"""The Parlant engine as a bench: in this process, with the lab's model. One engine for all runners."""
+"""The Parlant engine as a bench: in this process, with the lab's model; all runners share one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ import importlib.metadata
 import importlib.util
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, redirect_stdout
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    redirect_stdout,
+)
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -100,12 +105,10 @@ class ParlantBench:
             return str(made["agent"])
 
         opening = open_parlant(prepare, **model.options())
-        with redirect_stdout(sys.stderr):
-            backend = await opening.__aenter__()
-        try:
+        async with AsyncExitStack() as stack:
+            with redirect_stdout(sys.stderr):
+                backend = await stack.enter_async_context(opening)
             yield ParlantTarget(model, backend, **made)
-        finally:
-            await opening.__aexit__(None, None, None)
 
     def open_runner(
         self, runner: RunnerName, target: Target

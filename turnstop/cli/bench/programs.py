@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import tempfile
@@ -43,6 +44,7 @@ class Driven:
         rooms: at most so many are open at a time where each is a process; None: one serves all.
         band: what the asyncio peer calls it; empty: it is not measured there.
         needs: a module that its adapter needs.
+        sdk: the distribution that drives it, for the figures depend on its version too.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Driven:
     rooms: int | None = None
     band: str = ""
     needs: str = ""
+    sdk: str = ""
 
 
 class ProgramBench:
@@ -73,17 +76,20 @@ class ProgramBench:
         self._band_python = band_python
 
     async def versions(self) -> Mapping[str, str]:
-        """The program's own: that of its pin, except at a path."""
+        """The program's own: that of its pin, except at a path. And that of the SDK."""
         found = self._find()
         version = found.pin.version if self._path is None else await found.version()
-        return {self._driven.program: version}
+        found_versions = {self._driven.program: version}
+        if sdk := self._driven.sdk:
+            found_versions[sdk] = importlib.metadata.version(sdk)
+        return found_versions
 
     def _find(self) -> Program:
         if importlib.util.find_spec("h11") is None:
             raise Missing("the lab needs h11: python -m pip install 'turnstop[lab]'")
         needs = self._driven.needs
         if needs and importlib.util.find_spec(needs) is None:
-            what = f"{self.name} needs {needs}"
+            what = f"{self.name} needs {self._driven.sdk or needs}"
             raise Missing(f"{what}: python -m pip install 'turnstop[bench]'")
         from ...lab import MissingProgram, find_program
 

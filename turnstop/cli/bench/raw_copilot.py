@@ -17,7 +17,7 @@ import trio
 import trio.lowlevel
 
 from ..._ending import Ending
-from ..band import BandFailed, BandRunner, BandTurn, open_band
+from ..band import BandFailed, BandRunner, BandTurn, open_child
 from .model import BenchFailed, Outcome
 
 _CHILD = Path(__file__).with_name("copilot_child.py")
@@ -82,11 +82,15 @@ async def open_raw_copilot(
     model: str,
 ) -> AsyncGenerator[_Copilot, None]:
     """Run turns of Copilot by the SDK alone, which starts the program by itself."""
-    given = {"command": list(command), "cwd": cwd, "env": dict(env), "model": model}
+    given = {
+        "command": list(command),
+        "cwd": cwd,
+        "env": dict(env),
+        "provider": dict(provider),
+        "model": model,
+    }
     try:
-        async with open_band(
-            sys.executable, child=_CHILD, provider=dict(provider), **given
-        ) as runner:
+        async with open_child(sys.executable, _CHILD, given) as runner:
             yield _Copilot(runner)
     except BandFailed as error:
         raise BenchFailed(str(error)) from error

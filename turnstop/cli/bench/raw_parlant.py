@@ -1,4 +1,4 @@
-"""Parlant by its own calls: the service that runs its tasks is told to cancel one, and it is joined.
+"""Parlant by its own calls: what runs its tasks is told to cancel one, and that one is joined.
 
 Then the preamble that it leaves is looked for among all tasks, and ended.
 """

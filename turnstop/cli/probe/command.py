@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import IO, TextIO
 
@@ -17,7 +17,13 @@ import trio
 from ...testing import ABILITIES, OBLIGATIONS
 from ...testing._loading import Missing
 from ...testing.bare import BARE_BUDGET
-from ...testing.inventory import NoRemoteWork, check_needs, read_inventory
+from ...testing.inventory import (
+    NoRemoteWork,
+    Probed,
+    check_needs,
+    find_versions,
+    read_inventory,
+)
 from ..interrupting import interrupted_by
 from ..main import INTERRUPTED
 from ..output import opened, writing
@@ -114,13 +120,13 @@ def probe(
         prompt=prompt,
         unable=excuses,
     )
-    jobs = [_job(like, adapter, real) for adapter in dict.fromkeys(adapters)]
+    jobs = _jobs(like, adapters, real)
     json_file = None if json_name is None else opened(json_name)
     rows_to = _or_nowhere(sys.stderr if json_name == "-" else sys.stdout)
     probings = _run(jobs, Printer(rows_to, verbose))
     if json_file is not None:
         with writing("--json"), json_file as file:
-            _write(probings, file)
+            _write(probings, _versions(adapters, real), file)
     sys.exit(_status(probings))
 
 
@@ -160,6 +166,18 @@ def _names() -> list[str]:
     return sorted(read_inventory().adapters)
 
 
+def _jobs(like: Callable[..., Job], adapters: Sequence[str], real: bool) -> list[Job]:
+    jobs, missing = [], []
+    for adapter in dict.fromkeys(adapters):
+        try:
+            jobs.append(_job(like, adapter, real))
+        except Missing as error:
+            missing.append(str(error))
+    if missing:
+        raise BadInput("; ".join(missing))
+    return jobs
+
+
 def _job(like: Callable[..., Job], adapter: str, real: bool) -> Job:
     module, colon, attribute = adapter.partition(":")
     if not colon:
@@ -186,10 +204,7 @@ def _registered(name: str, real: bool) -> tuple[tuple[str, ...], bool]:
         if real:
             raise BadInput(f"--real: {name} has no probe of a real program")
         return (inventory.adapters[name],), False
-    try:
-        check_needs(name, shown, real=real)
-    except Missing as missing:
-        raise BadInput(str(missing)) from missing
+    check_needs(name, shown, real=real)
     return (shown.real if real else shown.probes), True
 
 
@@ -211,10 +226,20 @@ def _run(jobs: Sequence[Job], printer: Printer) -> list[Probing]:
     return probings
 
 
-def _write(probings: Sequence[Probing], file: IO[str]) -> None:
+def _versions(adapters: Sequence[str], real: bool) -> dict[str, str]:
+    """Ours, and those of the libraries that are driven."""
     from ..bench.run import own_versions
 
-    told = {"versions": own_versions(), "adapters": [one.to_json() for one in probings]}
+    found = own_versions()
+    shown = read_inventory().shown
+    for name in adapters:
+        if isinstance(probed := shown.get(name), Probed):
+            found |= find_versions(probed, real=real)
+    return found
+
+
+def _write(probings: Sequence[Probing], versions: Mapping[str, str], file: IO[str]) -> None:
+    told = {"versions": versions, "adapters": [one.to_json() for one in probings]}
     file.write(json.dumps(told, indent=1) + "\n")
 
 

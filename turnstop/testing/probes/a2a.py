@@ -5,14 +5,14 @@ Needs the extra `a2a`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import ClassVar
 
 from ...abc import Backend
 from ...adapters.a2a import A2AContent, open_a2a
-from .._probe import Probe, Work
+from .._probe import Work
 from ..recording.a2a import URL, Kind, RecordingAgent
+from ._far_end import FarEndProbe
 
 __all__ = ["A2APlainProbe", "A2APollingProbe", "A2AProbe"]
 
@@ -27,89 +27,26 @@ _CLAIMS = {
 }
 
 
-class _Levers(Probe):
+class _Levers(FarEndProbe[RecordingAgent]):
     """What agents of every kind can do."""
 
     kind: ClassVar[Kind]
 
-    def __init__(self) -> None:
-        self._agent: RecordingAgent | None = None
+    def begin(self) -> RecordingAgent:
+        """An agent of this kind."""
+        return RecordingAgent(self.kind, self.far_end)
 
-    @property
-    def agent(self) -> RecordingAgent:
-        """The far end, from the opening on."""
-        assert self._agent is not None
-        return self._agent
-
-    def open(self) -> AbstractAsyncContextManager[Backend[A2AContent]]:
-        """Open it."""
-        return self._open()
-
-    @asynccontextmanager
-    async def _open(self) -> AsyncGenerator[Backend[A2AContent], None]:
-        self._agent = RecordingAgent(self.kind, self.far_end)
-        try:
-            async with open_a2a(URL, transport=self._agent) as backend:
-                yield backend
-        finally:
-            self._agent.die()
-
-    @property
-    def works(self) -> Sequence[Work]:
-        """Each message that the agent was sent."""
-        return self._agent.works if self._agent else ()
-
-    def hold_starts(self) -> None:
-        """Keep back the stream's first event, or the answer; and publish no task."""
-        self.agent.hold_starts()
-
-    def release_starts(self) -> None:
-        """Let them go."""
-        self.agent.release_starts()
-
-    def refuse_starts(self) -> None:
-        """Answer messages by an error."""
-        self.agent.refuse_starts()
-
-    def hold_cancels(self) -> None:
-        """Neither answer nor obey."""
-        self.agent.cancels = "held"
-
-    def refuse_cancels(self) -> None:
-        """Answer by an error."""
-        self.agent.cancels = "refused"
-
-    def ignore_cancels(self) -> None:
-        """Say CANCELED, and go on."""
-        self.agent.cancels = "ignored"
-
-    def hold_acknowledgements(self) -> None:
-        """Obey, and do not answer."""
-        self.agent.cancels = "unanswered"
-
-    def end_late(self, seconds: float) -> None:
-        """Say CANCELED at once, and have the executor clean up for some time."""
-        self.agent.ends_after = seconds
+    def connect(self, server: RecordingAgent) -> AbstractAsyncContextManager[Backend[A2AContent]]:
+        """Open the backend of it."""
+        return open_a2a(URL, transport=server)
 
     async def finish(self, work: Work) -> None:
         """Say COMPLETED, and end."""
-        self.agent.end(work, "COMPLETED")
+        self.server.end(work, "COMPLETED")
 
     async def fail(self, work: Work) -> None:
         """Say FAILED, and end."""
-        self.agent.end(work, "FAILED", "no flour left")
-
-    async def die(self) -> None:
-        """Break every connection; the agent is there again at once, and knows nothing."""
-        self.agent.die()
-
-    async def cut(self) -> None:
-        """Break every connection; the agent works on."""
-        self.agent.cut()
-
-    async def babble(self) -> None:
-        """Send what is not JSON into every stream."""
-        self.agent.babble()
+        self.server.end(work, "FAILED", "no flour left")
 
 
 class A2AProbe(_Levers):
@@ -121,11 +58,11 @@ class A2AProbe(_Levers):
 
     async def say(self, work: Work, text: str) -> None:
         """Say an artifact."""
-        self.agent.say(work, text)
+        self.server.say(work, text)
 
     async def say_end_again(self, work: Work) -> None:
         """Say the last state again, in the stream that its conversation has now."""
-        self.agent.say_end_again(work)
+        self.server.say_end_again(work)
 
 
 class A2APollingProbe(_Levers):
@@ -137,7 +74,7 @@ class A2APollingProbe(_Levers):
 
     async def say(self, work: Work, text: str) -> None:
         """Add an artifact to the task."""
-        self.agent.say(work, text)
+        self.server.say(work, text)
 
 
 class A2APlainProbe(_Levers):

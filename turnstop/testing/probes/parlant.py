@@ -122,5 +122,5 @@ class ParlantProbe(Probe):
         self.engine.die()
 
     async def babble(self) -> None:
-        """Say what makes no sense in every session."""
+        """Have what makes no sense in the place of the events."""
         self.engine.babble()

@@ -5,58 +5,39 @@ from __future__ import annotations
 import json
 import os
 import signal
-import tempfile
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import httpx2
 import trio
 
-from ..._budget import StopBudget
-from ..._service import open_service
 from ...abc import Backend
 from ...adapters.opencode import OpenCodeContent, open_opencode
-from ...lab import Behaviour, Lab, find_program, open_lab, program_env, read_prompt, write_prompt
-from .._probe import Probe, Work
+from ...lab import find_program, program_env
+from .._probe import Work
 from ..recording.opencode.cable import Cable
+from ._lab import ITSELF, LEFT, LabProbe, token_of
 
 __all__ = ["RealOpenCodeProbe"]
 
-_ITSELF = "the real program answers as it does: there is nothing that could hold it back"
-_LEFT = "setsid sleep 300 >/dev/null 2>&1 &"
 
+class RealOpenCodeProbe(LabProbe):
+    """`open_opencode` of the program; what it is told is seen where the requests go out.
 
-class RealOpenCodeProbe(Probe):
-    """`open_opencode`, with a model that goes on until it is ordered otherwise.
-
-    That a turn is over is told by the model: its requests have ended, and no more will come. What
-    the server is told is seen where the requests go out. An abort that comes before the server has
-    begun is answered and lost, and the adapter sends another: the first does not count.
+    An abort that comes before the server has begun is answered and lost, and the adapter sends
+    another: the first does not count.
     """
 
     name = "opencode, the real program"
-    unable: ClassVar[Mapping[str, str]] = {
-        "hold_starts": _ITSELF,
-        "refuse_starts": _ITSELF,
-        "hold_cancels": _ITSELF,
-        "refuse_cancels": _ITSELF,
-        "ignore_cancels": _ITSELF,
-        "hold_acknowledgements": _ITSELF,
-        "end_late": _ITSELF,
-        "say_end_again": _ITSELF,
-        "babble": _ITSELF,
-    }
-    clock: Literal["virtual", "real"] = "real"
-    budget = StopBudget(cancel_within=10.0, kill_within=5.0)
+    unable: ClassVar[Mapping[str, str]] = ITSELF
     opening = 60.0
 
     def __init__(self) -> None:
+        super().__init__()
         self._cable = Cable(self._note)
         self._works: list[Work] = []
         self._calling: dict[str, int] = {}
-        self._lab: Lab | None = None
         self._backend: Any = None
 
     def open(self) -> AbstractAsyncContextManager[Backend[OpenCodeContent]]:
@@ -65,19 +46,14 @@ class RealOpenCodeProbe(Probe):
 
     @asynccontextmanager
     async def _open(self) -> AsyncGenerator[Backend[OpenCodeContent], None]:
-        # What has been ended may be writing still.
-        folder = partial(tempfile.TemporaryDirectory, ignore_cleanup_errors=True)
-        with folder(prefix="turnstop-probe-") as home:
-            async with open_service() as service, open_lab() as self._lab:
-                # It never holds: it is looked at whenever the lab has seen something.
-                service.start_soon(self._lab.until, self._look)
-                async with open_opencode(
-                    command=find_program("opencode").path,
-                    directory=home,
-                    env=program_env("opencode", self._lab.url, home),
-                    transport=self._cable,
-                ) as self._backend:
-                    yield self._backend
+        async with self.open_home() as home:
+            async with open_opencode(
+                command=find_program("opencode").path,
+                directory=home,
+                env=program_env("opencode", self.lab.url, home),
+                transport=self._cable,
+            ) as self._backend:
+                yield self._backend
 
     def _note(self, request: httpx2.Request, response: httpx2.Response | None) -> None:
         """Learn from a request: what is asked, who is told, what is replied."""
@@ -94,12 +70,12 @@ class RealOpenCodeProbe(Probe):
             for work in self._works:
                 if work.runs:
                     work.replies.append(json.loads(request.content)["reply"])
-        self._look()
+        self.look()
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Take from the lab what the requests do not tell."""
         for work in self._works:
-            asked = self._lab.requests(_token(work)) if self._lab is not None else []
+            asked = self._lab.requests(token_of(work)) if self._lab is not None else []
             if asked and work.began_at is None:
                 work.began_at = asked[0].parked_at or asked[0].ended_at
             ends = [one.ending_at or one.ended_at for one in asked]
@@ -113,51 +89,26 @@ class RealOpenCodeProbe(Probe):
     @property
     def works(self) -> Sequence[Work]:
         """Each message that went out."""
-        self._look()
+        self.look()
         return self._works
-
-    def content(self, text: str) -> object:
-        """A prompt that tells the lab to be silent until it is ordered otherwise."""
-        return f"{text} {write_prompt(Behaviour('park', 0))[1]}"
-
-    @property
-    def lab(self) -> Lab:
-        """The model, from the opening on."""
-        assert self._lab is not None
-        return self._lab
-
-    async def say(self, work: Work, text: str) -> None:
-        """Have the model say a piece; one that nobody listens to any more says nothing."""
-        self.lab.order(_token(work), "say", text)
-        await trio.sleep(0.05)
-
-    async def finish(self, work: Work) -> None:
-        """Have the model end its answer."""
-        self.lab.order(_token(work), "end")
-        await trio.lowlevel.checkpoint()
-
-    async def fail(self, work: Work) -> None:
-        """Have the model fail."""
-        self.lab.order(_token(work), "fail")
-        await trio.lowlevel.checkpoint()
 
     async def ask(self, work: Work) -> None:
         """Have the model run a command, which opencode asks for."""
-        await self.lab.parked(_token(work))
+        await self.lab.parked(token_of(work))
         self._call(work, "true")
 
     async def leave(self, work: Work) -> None:
         """Have the model run a command that leaves a process of its own, and let it."""
-        token = _token(work)
+        token = token_of(work)
         await self.lab.parked(token)
-        self._call(work, _LEFT)
+        self._call(work, LEFT)
         await self._allow()
         await self.lab.tool_running(token)
         await self.lab.parked(token)
 
     def _call(self, work: Work, command: str) -> None:
-        self._calling[work.name] = len(self.lab.requests(_token(work)))
-        self.lab.order(_token(work), "tool", command)
+        self._calling[work.name] = len(self.lab.requests(token_of(work)))
+        self.lab.order(token_of(work), "tool", command)
 
     async def _allow(self) -> None:
         wire = self._backend._servers.current.wire
@@ -165,12 +116,6 @@ class RealOpenCodeProbe(Probe):
             await trio.sleep(0.02)
         for one in waiting:
             await wire.post(f"/permission/{one['id']}/reply", {"reply": "once"})
-
-    @property
-    def alive(self) -> Sequence[str]:
-        """The processes that its commands have left."""
-        tokens = [_token(work) for work in self._works]
-        return [str(process) for token in tokens for process in self.lab.processes(token)]
 
     async def die(self) -> None:
         """Kill the server."""
@@ -183,8 +128,3 @@ class RealOpenCodeProbe(Probe):
         """Break the connections, at this end."""
         self._cable.cut()
         await trio.lowlevel.checkpoint()
-
-
-def _token(work: Work) -> str:
-    found = read_prompt(work.text)
-    return found[0] if found else ""

@@ -55,6 +55,15 @@ _ASKED: Unseen = {
     **{("lost_connection_is_no_end", name): _LOOKS for name in _LOST},
 }
 
+_NEAR = "the server ends its engine's tasks, whose end is seen: a stopped turn loses nothing"
+_IN_PROCESS: Unseen = {
+    ("hung_cancel_is_bounded", "CancelReturnsAtOnce"): _NOTIFIED,
+    ("rooms_do_not_wait_for_each_other", "CancelsTakeTurns"): _NOTIFIED,
+    ("rooms_do_not_wait_for_each_other", "stops_take_turns"): _NOTIFIED,
+    ("death_ends_a_stop", "LossIsCompletion"): _NEAR,
+    ("death_ends_a_stop", "an_error_after_a_stop_is_raised"): _NEAR,
+}
+
 UNSEEN: Mapping[str, Unseen] = {
     "local": {_SHARED: _UNKNOWN},
     "local-thread": {
@@ -80,5 +89,6 @@ UNSEEN: Mapping[str, Unseen] = {
     },
     "a2a-plain": {**_HEALED, **_WAITS, **_UNREAD},
     "opencode": _ASKED,
+    "parlant": _IN_PROCESS,
 }
 """Over turnstop's own probes, by their names."""

@@ -16,17 +16,21 @@ from ..._service import open_service
 from ..._unwrap import open_private_nursery, reraise
 from ...abc import current_turn
 from ..distribution import check_distribution
-from ._call import Call
-from ._filing import NOBODY, Task
+from ._call import Call, closed
+from ._filing import NOBODY, Filed, tasks_of
 from ._host import Doorway, Host
 from ._iterating import Iteration
+from ._jobs import Job
 from ._joining import end_tasks
-from ._nesting import encloses
-from ._records import AioStatistics, Bridged, describe, name_of
+from ._nesting import descends, encloses
+from ._records import AioStatistics, Bridged, describe, name_of, of_turn
 
 __all__ = ["Aio", "open_aio"]
 
 logger = logging.getLogger("turnstop.aio")
+
+_LOOK_EVERY = 0.01
+_NAMED = 10
 
 Args = TypeVarTuple("Args")
 Result = TypeVar("Result")
@@ -64,6 +68,9 @@ class Aio:
         cancellation again at the next checkpoint. A task that has not ended by then is abandoned:
         it is logged and counted, stays in `owned` of its turn, and ends with the loop at the
         latest.
+
+        A function of Trio's flavour, or of its own, is none for this loop: what comes of it is an
+        error that speaks of something else.
         """
         return await self._call(current_turn.get(NOBODY), copy_context(), fn, args)
 
@@ -107,7 +114,8 @@ class Aio:
         """Read an asyncio-flavoured async iterable, such as the generator that `fn` returns.
 
         A task on the loop reads it, some way ahead, and closes it at the end; it is filed like a
-        `call`. What it raises is raised by the `async for`, behind everything that came before.
+        `call`. What it raises is raised by the `async for`, behind everything that came before; and
+        what it raises when it is closed, by the end of the block.
 
         **Cancellation:** the reading task is ended as a `call` is. What was not read is lost.
         """
@@ -115,7 +123,9 @@ class Aio:
         async with open_private_nursery() as nursery:
             nursery.start_soon(self._pump, iteration, name_of(fn))
             yield iteration
+            iteration.close()
             nursery.cancel_scope.cancel()
+        iteration.check_end()
 
     async def _pump(self, iteration: Iteration[Any], name: str) -> None:
         async def pump() -> None:
@@ -137,22 +147,22 @@ class Aio:
         self._doorway.tell(fn, *args)
 
     def owned(self) -> tuple[Bridged, ...]:
-        """The tasks that the current turn has left on the loop, the oldest first.
+        """What the current turn has left on the loop, or in a thread of it, the oldest first.
 
-        Not those of its calls that somebody waits for. None, where there is no current turn.
+        Not the tasks of its calls that somebody waits for. None, where there is no current turn.
         """
         turn_id = current_turn.get(NOBODY)
-        return tuple(self._describe(task, turn_id) for task in self._left_by(turn_id))
+        return tuple(self._describe(one, turn_id) for one in self._left_by(turn_id))
 
-    def _describe(self, task: Task, turn_id: str) -> Bridged:
-        names = {call.task: call.name for call in self._abandoned}
-        return describe(task, turn_id, names.get(task))
+    def _describe(self, one: Filed, turn_id: str) -> Bridged:
+        names = {call.task: call.name for call in (*self._calls, *self._abandoned)}
+        return describe(one, turn_id, None if isinstance(one, Job) else names.get(one))
 
-    def _left_by(self, turn_id: str) -> list[Task]:
+    def _left_by(self, turn_id: str) -> list[Filed]:
         if not turn_id:
             return []
         waited_for = {call.task for call in self._calls}
-        return [task for task in self._host.filing.alive(turn_id) if task not in waited_for]
+        return [one for one in self._host.filing.alive(turn_id) if one not in waited_for]
 
     def find(self, matches: Callable[[Any], bool]) -> tuple[Bridged, ...]:
         """Tasks of no turn whose coroutine object `matches` knows; the oldest first.
@@ -160,51 +170,62 @@ class Aio:
         For work that a turn has begun by way of a server in the same process: its context is the
         server's, and only what the coroutine holds tells whose it is.
         """
-        unowned = self._host.filing.alive(NOBODY)
+        unowned = tasks_of(self._host.filing.alive(NOBODY))
         return tuple(describe(task, NOBODY) for task in unowned if matches(task.get_coro()))
 
     async def end_owned(self) -> None:
         """End what the current turn has left on the loop: each is cancelled once, and joined.
 
         The oldest goes first, and alone: what it has to finish, it finishes while those that it
-        has started still work for it. New ones are ended too. For a remote turn's `cancel`.
+        has started still work for it. New ones are ended too. A thread cannot be ended, and is not
+        waited for. For a remote turn's `cancel`.
 
         **Cancellation:** it waits no longer. Those which were not reached stay.
         """
         turn_id = current_turn.get(NOBODY)
         await trio.lowlevel.checkpoint_if_cancelled()
-        while tasks := self._left_by(turn_id):
+        while tasks := tasks_of(self._left_by(turn_id)):
             await end_tasks(self._host, tasks[:1])
         await trio.lowlevel.cancel_shielded_checkpoint()
 
     async def sweep(self, tasks: tuple[Bridged, ...]) -> tuple[Bridged, ...]:
-        """Cancel these tasks, all at once, and return those that are alive after the grace.
+        """Cancel these tasks, all at once, and return what is alive after half the grace.
 
-        For a remote turn's `sweep`, of what its `leftovers` found by `owned`.
+        For a remote turn's `sweep`, of what its `leftovers` found by `owned`. Half, since what
+        refuses has mostly been cancelled before, and a settlement waits for this.
 
         **Cancellation:** they are cancelled all the same.
         """
-        with trio.move_on_after(self._grace):
-            await end_tasks(self._host, [task._task for task in tasks])
-        return tuple(task for task in tasks if task.alive)
+        with trio.move_on_after(self._grace / 2):
+            await end_tasks(self._host, tasks_of(one._filed for one in tasks))
+            while any(one.alive for one in tasks):  # noqa: ASYNC110 - a thread gives no event
+                await trio.sleep(_LOOK_EVERY)
+        return tuple(one for one in tasks if one.alive)
 
     def check_nesting(self) -> None:
-        """Raise RuntimeError where the loop would close before what this task opens now.
+        """Raise RuntimeError where the loop closes before what this task opens now, or has closed.
 
         For a backend's `check_nesting`.
         """
-        if not encloses(self._nursery, trio.lowlevel.current_task()):
+        self._check_open()
+        here = trio.lowlevel.current_task()
+        if not encloses(self._nursery, here):
+            owner = self._nursery.parent_task
+            stands = "inside the nursery in which this task runs"
+            if not descends(here, owner):
+                stands = f"in {owner.name}, another task of a nursery around this one"
             raise RuntimeError(
                 "the backend's asyncio loop would close before these rooms: its `async with "
-                "open_...()` stands inside the nursery in which this task runs. Move it out, "
-                "around that nursery, or open both in one task, the backend first"
+                f"open_...()` stands {stands}. Move it out, around that nursery, or open both in "
+                "one task, the backend first"
             )
 
     def statistics(self) -> AioStatistics:
         """A snapshot of the bridge."""
         filing = self._host.filing
         return AioStatistics(
-            tasks=len(filing.all_alive()),
+            tasks=len(filing.all_tasks()),
+            threads=len(filing.all_alive()) - len(filing.all_tasks()),
             calls=len(self._calls),
             turns=filing.count_turns(),
             abandoned=len(self._abandoned),
@@ -213,23 +234,41 @@ class Aio:
 
     def _check_open(self) -> None:
         if self._closed or not self._host.running:
-            raise RuntimeError(
-                "the asyncio loop is closed: keep `async with open_aio()`, or the backend that "
-                "opened it, around everything that calls it"
-            )
+            raise closed()
 
     async def _close(self, within: float) -> None:
         # Everything that was opened inside has left: what is still here is nobody's any more.
         self._closed = True
-        with trio.move_on_after(within, shield=True):
-            while self._host.running and (left := self._host.filing.all_alive()):
-                await end_tasks(self._host, [task for _, task in left])
-        for turn_id, task in self._host.filing.all_alive():
+        if left := [(turn_id, one) for turn_id, one in self._alive_at_last() if turn_id]:
             logger.warning(
-                "%s of %s does not end: left behind, with its loop closed",
-                self._describe(task, turn_id),
-                f"turn {turn_id!r}" if turn_id else "no turn",
+                "turns have left something, which leftovers() of a remote turn can tell of by "
+                "owned(): %s",
+                self._name_some(left),
             )
+        with trio.move_on_after(within, shield=True):
+            while self._host.running and (tasks := self._host.filing.all_tasks()):
+                await end_tasks(self._host, tasks)
+        if left := self._alive_at_last():
+            logger.warning(
+                "left behind, with the loop closed, for it does not end: %s", self._name_some(left)
+            )
+        # Who is outside may still wait, for what nobody will run any more.
+        for call in self._calls:
+            call.lose()
+
+    def _alive_at_last(self) -> list[tuple[str, Filed]]:
+        # Where the loop has ended by itself, nothing could end; and why is told of elsewhere.
+        return self._host.filing.all_alive() if self._host.running else []
+
+    def _name_some(self, found: list[tuple[str, Filed]]) -> str:
+        names = [
+            f"{self._describe(one, turn_id)} {of_turn(turn_id)}" for turn_id, one in found[:_NAMED]
+        ]
+        return "; ".join(names) + (f"; {more} more" if (more := len(found) - _NAMED) > 0 else "")
+
+
+def _note_late_exit(error: BaseException) -> None:
+    logger.warning("asyncio code that was left behind has raised %r, which ends nothing", error)
 
 
 def _host_of(thread: bool) -> Callable[[Doorway], Any]:
@@ -274,15 +313,19 @@ async def open_aio(
 
         doorway = Doorway(lambda error: nursery.start_soon(die, error))
         host = make_host(doorway)
+        aio = Aio(host, doorway, nursery, grace)
         async with open_service() as service:
             service.start_soon(host.serve, name="turnstop asyncio loop")
-            await host.ready.wait()
-            aio = Aio(host, doorway, nursery, grace)
             try:
+                await host.ready.wait()
                 yield aio
             finally:
                 await aio._close(close_within)
                 host.close()
-                with trio.move_on_after(close_within, shield=True):
+                with trio.move_on_after(close_within, shield=True) as closing:
                     await host.over.wait()
+                if closing.cancelled_caught:
+                    logger.warning("the asyncio loop is blocked: left behind, with its thread")
+                # Of one that was left behind, nobody is there to be told.
+                doorway.fatal = _note_late_exit
         nursery.cancel_scope.cancel()

@@ -13,13 +13,21 @@ import trio
 
 from ..._errors import BackendMisbehaved
 from ._host import Host
-from ._records import name_of
+from ._records import name_of, of_turn
 
-__all__ = ["Call"]
+__all__ = ["Call", "closed"]
 
 logger = logging.getLogger("turnstop.aio")
 
 Result = TypeVar("Result")
+
+
+def closed() -> RuntimeError:
+    """A new error that says what to do."""
+    return RuntimeError(
+        "the asyncio loop is closed: keep `async with open_aio()`, or the backend that opened it, "
+        "around everything that calls it"
+    )
 
 
 @final
@@ -39,6 +47,7 @@ class Call(Generic[Result]):
     abandoned: bool = False
     _task: asyncio.Task[Result] | None = None
     _fatal: BaseException | None = None
+    _unwanted: bool = False
     _over: trio.Event = attrs.field(factory=trio.Event)
     _when_over: Callable[[], None] | None = None
 
@@ -58,8 +67,14 @@ class Call(Generic[Result]):
         return name_of(self._fn)
 
     def start(self, context: Context) -> None:
-        """Make the task. On the loop's side."""
-        self._task = task = self._host.spawn(self._run(), context)
+        """Make the task, unless it is cancelled by now. On the loop's side."""
+        if self._unwanted:
+            self._note(None)
+            return
+        running: Any = self._run()
+        # What asyncio's own debugging says of a step that blocks the loop names the function then.
+        running.__qualname__ = self.name
+        self._task = task = self._host.spawn(running, context)
         if task.done():
             self._note(task)
         else:
@@ -72,18 +87,23 @@ class Call(Generic[Result]):
             BackendMisbehaved: it was cancelled, and not from here.
 
         **Cancellation:** the task is cancelled, once. What it returns or raises within `grace`
-        seconds wins; one that has not ended by then is abandoned.
+        seconds wins; one that has not ended by then is abandoned. So with a Ctrl-C that comes
+        here, over which nothing wins.
         """
         try:
             await self._over.wait()
-        except trio.Cancelled:
+        except (trio.Cancelled, KeyboardInterrupt) as error:
+            self._unwanted = True
             self._host.run(self._cancel)
-            with trio.move_on_after(grace, shield=True):
+            with trio.move_on_after(grace if self._host.running else 0, shield=True):
                 await self._over.wait()
             if not self.over:
                 self._abandon(grace)
                 raise
-            if self._task is None or self._task.cancelled():
+            if isinstance(error, KeyboardInterrupt):
+                self.last_words()
+                raise
+            if not self._has_result:
                 raise
         return self._take()
 
@@ -93,12 +113,21 @@ class Call(Generic[Result]):
         if self.over:
             fn()
 
+    def lose(self) -> None:
+        """The loop is closed: nobody will end it."""
+        self._over.set()
+
     def last_words(self) -> BaseException | None:
-        """Of an abandoned call that has ended: what must end the program, if anything."""
-        if self._fatal is None and self._task is not None and not self._task.cancelled():
+        """Of a call that nobody waits for and that has ended: what must end the program, if any."""
+        task = self._task
+        if self._fatal is None and task is not None and task.done() and not task.cancelled():
             # Asked for, an error is not reported as one that nobody retrieved.
-            self._task.exception()
+            task.exception()
         return self._fatal
+
+    @property
+    def _has_result(self) -> bool:
+        return self._task is not None and self._task.done() and not self._task.cancelled()
 
     async def _run(self) -> Any:
         try:
@@ -110,13 +139,15 @@ class Call(Generic[Result]):
     def _take(self) -> Result:
         if self._fatal is not None:
             raise self._fatal
-        assert self._task is not None
-        if self._task.cancelled():
+        if self._task is None or not self._task.done():
+            raise closed()
+        try:
+            return self._task.result()
+        except asyncio.CancelledError as cause:
             raise BackendMisbehaved(
                 f"{self.name} was cancelled inside the asyncio library, and nobody here asked for "
-                "it: look at what the library does when its connection ends"
-            )
-        return self._task.result()
+                "it: the cause of this error shows where"
+            ) from cause
 
     def _cancel(self) -> None:
         if self._task is not None:
@@ -132,9 +163,11 @@ class Call(Generic[Result]):
 
     def _abandon(self, grace: float) -> None:
         self.abandoned = True
+        if not self._host.running:
+            return  # what ended the loop is told of elsewhere
         logger.warning(
-            "%s of %s has not ended %g s after it was cancelled: abandoned",
+            "%s %s has not ended %g s after it was cancelled: abandoned",
             self.name,
-            f"turn {self.turn_id!r}" if self.turn_id else "no turn",
+            of_turn(self.turn_id),
             grace,
         )

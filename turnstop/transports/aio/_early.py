@@ -49,9 +49,8 @@ def import_trio_asyncio() -> Any:
         for name in _NAMES
         if originals[name] is not getattr(asyncio, name)
     }
-    for module in [*sys.modules.values()]:
-        package = str(getattr(module, "__name__", "")).partition(".")[0]
-        if package not in ("asyncio", "_asyncio", "trio_asyncio"):
+    for name, module in [*sys.modules.items()]:
+        if name.partition(".")[0] not in ("asyncio", "_asyncio", "trio_asyncio"):
             _repair(module, patched)
     return trio_asyncio
 
@@ -74,8 +73,10 @@ def _kept_by(module: ModuleType) -> dict[str, Any]:
 
 
 def _repair(module: ModuleType, patched: dict[int, Any]) -> None:
-    names = getattr(module, "__dict__", None)
-    if not isinstance(names, dict):
+    try:
+        # Past a module's own `__getattribute__`: a lazy one would be loaded by that.
+        names = object.__getattribute__(module, "__dict__")
+    except AttributeError:
         return
     for name, value in [*names.items()]:
         if id(value) in patched:

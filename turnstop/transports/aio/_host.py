@@ -70,13 +70,20 @@ class Doorway:
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(fn, *args)
 
+    def refuse_stop(self) -> None:
+        """Not stop the loop. In the place of a loop's `stop`, which is not a library's to call."""
+        self.errors += 1
+        logger.error("asyncio code has told the loop to stop, which others use: it goes on")
+
     def report(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Log an error that nobody awaits. A loop's exception handler.
 
         Left to trio_asyncio, it would cancel everybody who uses the loop.
         """
-        self.errors += 1
         error = context.get("exception")
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            return  # it ended the loop already, and with that the program
+        self.errors += 1
         logger.error(
             "unhandled in asyncio code, and nobody awaits it: %s",
             context.get("message") or error,

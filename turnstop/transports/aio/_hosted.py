@@ -7,6 +7,7 @@ import heapq
 import weakref
 from collections.abc import Callable, Coroutine
 from contextvars import Context
+from functools import partial
 from typing import Any, final
 
 import attrs
@@ -80,6 +81,7 @@ class HostedLoop:
                 try:
                     await self._stop.wait()
                 finally:
+                    del loop.stop
                     self._forsake()
         except BaseExceptionGroup as group:
             reraise(_only_member(group))
@@ -94,8 +96,9 @@ class HostedLoop:
         self._loop = loop
         loop.set_task_factory(self.filing.make)  # type: ignore[arg-type]
         loop.set_exception_handler(self._doorway.report)
-        loop.set_default_executor(_Executor())
+        loop.set_default_executor(_Executor(self.filing))
         self._loop._timer_handle_cancelled = self._note_cancelled_timer
+        self._loop.stop = self._doorway.refuse_stop
 
     def _note_cancelled_timer(self, _: object) -> None:
         # trio-asyncio keeps a cancelled timer until it is due, with all that its context holds.
@@ -126,7 +129,10 @@ def _only_member(error: BaseException) -> BaseException:
 class _Executor(trio_asyncio.TrioExecutor):  # type: ignore[misc, name-defined]
     """Threads whose work is given up with whoever waits for it: a loop's exit must not wait."""
 
+    def __init__(self, filing: Filing) -> None:
+        super().__init__()
+        self._filing = filing
+
     async def submit(self, func: Callable[..., Any], *args: Any) -> Any:
-        return await trio.to_thread.run_sync(
-            func, *args, limiter=self._limiter, abandon_on_cancel=True
-        )
+        job = self._filing.employ(partial(func, *args))
+        return await trio.to_thread.run_sync(job.run, limiter=self._limiter, abandon_on_cancel=True)

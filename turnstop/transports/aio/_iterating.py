@@ -32,15 +32,21 @@ class Iteration(Generic[Item]):
     _args: Any
     _unread: Backlog[tuple[Item] | Exception | None] = attrs.field(factory=Backlog)
     _wanted: asyncio.Event = attrs.field(factory=asyncio.Event)
+    # Each is written in one thread. What is on its way between them is unread, too.
+    _said: int = 0
+    _taken: int = 0
     _over: bool = False
+    _closing: bool = False
+    _last_error: Exception | None = None
 
     async def pump(self) -> None:
         """Read everything, some way ahead of who asks. In asyncio's flavour."""
-        source = self._read(*self._args)
+        source = aiter(self._read(*self._args))
         try:
             async for item in source:
+                self._said += 1
                 self._host.tell(self._unread.post, (item,))
-                while len(self._unread) >= _AHEAD:
+                while self._said - self._taken >= _AHEAD:
                     self._wanted.clear()
                     await self._wanted.wait()
         finally:
@@ -49,7 +55,18 @@ class Iteration(Generic[Item]):
 
     def end(self, error: Exception | None) -> None:
         """Nothing more comes, but this error if it is one."""
+        if self._closing:
+            self._last_error = error
         self._unread.post(error)
+
+    def close(self) -> None:
+        """Nobody reads on."""
+        self._closing = True
+
+    def check_end(self) -> None:
+        """Raise what the iterable's own clean-up has raised since nobody reads on."""
+        if self._last_error is not None:
+            raise self._last_error
 
     def __aiter__(self) -> Iteration[Item]:
         return self
@@ -60,7 +77,8 @@ class Iteration(Generic[Item]):
             raise StopAsyncIteration
         found = await self._unread.receive()
         if isinstance(found, tuple):
-            if len(self._unread) == _AHEAD // 2:
+            self._taken += 1
+            if self._said - self._taken == _AHEAD // 2:
                 self._host.run(self._wanted.set)
             return found[0]
         self._over = True

@@ -14,6 +14,7 @@ import trio
 
 from ._filing import Filing, Task
 from ._host import EAGER, Doorway
+from ._threads import Threads
 
 __all__ = ["ThreadedLoop"]
 
@@ -55,12 +56,14 @@ class ThreadedLoop:
 
     def close(self) -> None:
         """Have the loop closed, when whatever blocks it has let go of it."""
-        self.run(self._loop.stop)
+        self.run(type(self._loop).stop, self._loop)
 
     def _main(self) -> None:
         loop = self._loop
         loop.set_task_factory(self.filing.make)  # type: ignore[arg-type]
         loop.set_exception_handler(self._doorway.report)
+        loop.set_default_executor(Threads(self.filing))
+        loop.stop = self._doorway.refuse_stop  # type: ignore[method-assign]
         loop.call_soon(self.tell, self.ready.set)
         try:
             loop.run_forever()

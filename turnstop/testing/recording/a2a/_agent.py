@@ -14,6 +14,7 @@ import httpx
 import trio
 
 from ..._probe import Work
+from .._far_http import HeldStarts
 from ._frames import Answer, refused
 from ._task import AgentTask
 from ._transport import AgentTransport, Stream
@@ -40,7 +41,7 @@ class _Pending:
         self.scope.cancel()
 
 
-class RecordingAgent(AgentTransport):
+class RecordingAgent(HeldStarts, AgentTransport):
     """An agent with levers. Give it to `open_a2a` as its transport, and have it `die` in the end.
 
     Args:
@@ -66,7 +67,6 @@ class RecordingAgent(AgentTransport):
         self._names = itertools.count(1)
         self._tasks: dict[str, AgentTask] = {}
         self._pending: list[_Pending] = []
-        self._released: trio.Event | None = None
         self._babbles = False
 
     async def answer(
@@ -116,8 +116,7 @@ class RecordingAgent(AgentTransport):
         self.works.append(work)
         if not self.refuses:
             work.began_at = trio.current_time()
-        if self._released is not None:
-            await self._released.wait()
+        await self._let_start()
         if self.refuses:
             work.began_at = None
             return _NO_START
@@ -177,16 +176,6 @@ class RecordingAgent(AgentTransport):
             task.end()
 
     # The levers.
-
-    def hold_starts(self) -> None:
-        """Answer no message, and publish no task, from now on."""
-        self._released = trio.Event()
-
-    def release_starts(self) -> None:
-        """Answer those that were held, and the next ones at once."""
-        if self._released is not None:
-            self._released.set()
-            self._released = None
 
     def refuse_starts(self) -> None:
         """Refuse messages from now on, and those that are held."""

@@ -4,69 +4,29 @@ from __future__ import annotations
 
 import abc
 import json
-import math
-from collections.abc import AsyncIterator
 
 import httpx
 import trio
 
+from .._far_http import FedStream
 from ._frames import Answer, card
 
 
-class Stream(httpx.AsyncByteStream):
-    """A stream of events that somebody sends into, ends, or breaks.
+class Stream(FedStream, httpx.AsyncByteStream):
+    """A stream of events that somebody sends into, ends, or breaks."""
 
-    Attributes:
-        closed: whether the client has let go of it.
-    """
+    broken = httpx.ReadError
 
     def __init__(self, request_id: object) -> None:
+        super().__init__()
         self._id = request_id
-        self._send, self._receive = trio.open_memory_channel[Answer | str | Exception](math.inf)
-        self.closed = False
 
     def say(self, *results: Answer) -> None:
         """Send events, or errors."""
         for result in results:
             whole = {} if "error" in result else {"result": result}
-            self._put({"jsonrpc": "2.0", "id": self._id, **(whole or result)})
-
-    def say_raw(self, text: str) -> None:
-        """Send a text as it is."""
-        self._put(text)
-
-    def end(self) -> None:
-        """End it, properly."""
-        self._send.close()
-
-    def break_off(self) -> None:
-        """Break the connection."""
-        self._put(httpx.ReadError("the cable was pulled"))
-
-    def _put(self, item: Answer | str | Exception) -> None:
-        # A client that has gone hears nothing, and the agent goes on.
-        if not self.closed:
-            self._send.send_nowait(item)
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        try:
-            item = await self._receive.receive()
-        except trio.EndOfChannel:
-            raise StopAsyncIteration from None
-        if isinstance(item, Exception):
-            raise item
-        text = item if isinstance(item, str) else f"data: {json.dumps(item)}\r\n\r\n"
-        return text.encode()
-
-    async def aclose(self) -> None:
-        """Note that the client has let go.
-
-        **Cancellation:** it never waits.
-        """
-        self.closed = True
+            event = {"jsonrpc": "2.0", "id": self._id, **(whole or result)}
+            self.say_raw(f"data: {json.dumps(event)}\r\n\r\n")
 
 
 class AgentTransport(httpx.AsyncBaseTransport, abc.ABC):

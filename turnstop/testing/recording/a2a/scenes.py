@@ -7,18 +7,17 @@ A scene takes turns of a backend, and knows nothing of its agent but what the me
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Protocol, TypeAlias
+from functools import partial
+from typing import Any, Protocol
 
-import attrs
 import trio
 
 from ...._errors import BackendError
 from ...._rooms import Rooms, open_rooms
-from ....abc import Backend, Emit, RemoteTurn, Request
-from ....events import Ask, Event, Thought
-from ._agent import Kind
+from ....abc import Backend, RemoteTurn, Request
+from ....events import Thought
+from .. import _scenes as scenes
 
 __all__ = ["SCENES", "Scene", "World"]
 
@@ -45,58 +44,25 @@ class World(Protocol):
         ...
 
 
-_Play: TypeAlias = Callable[[Backend[Any], World], Awaitable[None]]
-
-
-@attrs.frozen
-class Scene:
-    """A scene.
-
-    Attributes:
-        name: also its file's.
-        kind: of what kind of agent.
-        play: plays it.
-    """
-
-    name: str
-    kind: Kind
-    play: _Play
-
-
+Scene = scenes.Scene[World]
 SCENES: dict[str, Scene] = {}
-"""Every scene by its name."""
-
-
-def _scene(kind: Kind) -> Callable[[_Play], _Play]:
-    def register(play: _Play) -> _Play:
-        name = play.__name__.strip("_")
-        SCENES[name] = Scene(name, kind, play)
-        return play
-
-    return register
+"""Every scene by its name; its setting is of what `kind` the agent is."""
+_streaming = partial(scenes.register, SCENES, kind="streaming")
+_polling = partial(scenes.register, SCENES, kind="polling")
+_plain = partial(scenes.register, SCENES, kind="plain")
 
 
 async def _stop_parked(rooms: Rooms[Any], world: World) -> None:
-    _, message = world.message("park")
-    async with rooms.turn("kitchen", message) as turn:
-        async for event in turn:
-            if isinstance(event, Thought):
-                turn.stop()
+    await scenes.stop_at(rooms, world.message("park")[1], Thought)
 
 
-async def _read(rooms: Rooms[Any], message: str) -> None:
-    async with rooms.turn("kitchen", message) as turn:
-        async for _ in turn:
-            pass
-
-
-@_scene("streaming")
+@_streaming()
 async def _stop_while_running(backend: Backend[Any], world: World) -> None:
     async with open_rooms(backend) as rooms:
         await _stop_parked(rooms, world)
 
 
-@_scene("streaming")
+@_streaming()
 async def _stop_while_starting(backend: Backend[Any], world: World) -> None:
     async with open_rooms(backend) as rooms:
         name, message = world.message("park")
@@ -105,34 +71,34 @@ async def _stop_while_starting(backend: Backend[Any], world: World) -> None:
             turn.stop()
 
 
-@_scene("streaming")
+@_streaming()
 async def _finish(backend: Backend[Any], world: World) -> None:
     async with open_rooms(backend) as rooms:
-        await _read(rooms, world.message(_STREAM)[1])
+        await scenes.read(rooms, world.message(_STREAM)[1])
 
 
-@_scene("streaming")
+@_streaming()
 async def _fail(backend: Backend[Any], world: World) -> None:
     async with open_rooms(backend) as rooms:
         with suppress(BackendError):
-            await _read(rooms, world.message("fail")[1])
+            await scenes.read(rooms, world.message("fail")[1])
 
 
-@_scene("streaming")
+@_streaming()
 async def _two_turns(backend: Backend[Any], world: World) -> None:
     async with open_rooms(backend) as rooms:
         await _stop_parked(rooms, world)
-        await _read(rooms, world.message("answer")[1])
+        await scenes.read(rooms, world.message("answer")[1])
 
 
-@_scene("streaming")
+@_streaming()
 async def _answer_a_question(backend: Backend[Any], world: World) -> None:
     async with open_rooms(backend) as rooms:
-        await _read(rooms, world.message("ask")[1])
-        await _read(rooms, world.message("answer")[1])
+        await scenes.read(rooms, world.message("ask")[1])
+        await scenes.read(rooms, world.message("answer")[1])
 
 
-@_scene("streaming")
+@_streaming()
 async def _take_up_again(backend: Backend[Any], world: World) -> None:
     async with open_rooms(backend) as rooms:
         async with rooms.turn("kitchen", world.message("park")[1]) as turn:
@@ -144,43 +110,35 @@ async def _take_up_again(backend: Backend[Any], world: World) -> None:
                     turn.stop()
 
 
-@_scene("streaming")
+@_streaming()
 async def _cancel_too_late(backend: Backend[Any], world: World) -> None:
     """No turn of rooms is told when it is over: this is what the agent would say."""
     remote = await backend.start(Request("kitchen", "1", world.message("answer")[1]))
-    await remote.follow(_Unheard())
+    await remote.follow(scenes.Unheard())
     await remote.cancel(lambda: None)
 
 
-@_scene("polling")
+@_polling()
 async def _polled_finish(backend: Backend[Any], world: World) -> None:
     async with open_rooms(backend) as rooms:
-        await _read(rooms, world.message(_STREAM)[1])
+        await scenes.read(rooms, world.message(_STREAM)[1])
 
 
-@_scene("polling")
+@_polling()
 async def _polled_stop(backend: Backend[Any], world: World) -> None:
     async with open_rooms(backend) as rooms:
         await _stop_parked(rooms, world)
 
 
-@_scene("plain")
+@_plain()
 async def _plain_finish(backend: Backend[Any], world: World) -> None:
     async with open_rooms(backend) as rooms:
-        await _read(rooms, world.message(_STREAM)[1])
+        await scenes.read(rooms, world.message(_STREAM)[1])
 
 
-@_scene("plain")
+@_plain()
 async def _plain_stop(backend: Backend[Any], world: World) -> None:
     """The message's own answer may come before the cancel's, or not at all: it is let go of."""
     remote: RemoteTurn = await backend.start(Request("kitchen", "1", world.message("park")[1]))
     await remote.cancel(lambda: None)
-    await remote.follow(_Unheard())
-
-
-class _Unheard(Emit):
-    def __call__(self, event: Event, /) -> None:
-        pass
-
-    async def ask(self, ask: Ask, /) -> object:
-        raise NotImplementedError
+    await remote.follow(scenes.Unheard())

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 import attrs
 import trio
-from trio.testing import memory_stream_pair
 
-from ...._unwrap import open_private_nursery
-from ..._wire import Direction, WireFrame
+from ..._wire import WireFrame
+from .._lines import LineEnd
 
 Frame: TypeAlias = dict[str, Any]
 Answer: TypeAlias = Frame | None
@@ -28,7 +26,7 @@ Handler: TypeAlias = Callable[["AgentProcess", Frame], Awaitable[Answer]]
 
 
 @attrs.define(eq=False, slots=False)
-class AgentProcess:
+class AgentProcess(LineEnd):
     """An agent in memory. It keeps what it is told, and answers by its handlers.
 
     Attributes:
@@ -50,61 +48,13 @@ class AgentProcess:
     sessions: set[str] = attrs.field(factory=set, init=False)
     counted: set[str] = attrs.field(factory=set, init=False)
     ended: bool = attrs.field(default=False, init=False)
-    _stream: trio.StapledStream[Any, Any] | None = attrs.field(default=None, init=False)
-    _outbox: trio.MemorySendChannel[bytes] | None = attrs.field(default=None, init=False)
-    _unsent: trio.MemoryReceiveChannel[bytes] | None = attrs.field(default=None, init=False)
-
-    def connect(self) -> trio.StapledStream[Any, Any]:
-        """Connect to it; return the client's stream."""
-        near, self._stream = memory_stream_pair()
-        self._outbox, self._unsent = trio.open_memory_channel[bytes](math.inf)
-        return near
-
-    async def serve(self) -> None:
-        """Serve the connection.
-
-        **Cancellation:** ends the serving; the stream stays as it is.
-        """
-        assert self._stream is not None
-        assert self._unsent is not None
-        buffer = b""
-        async with open_private_nursery() as nursery:
-            nursery.start_soon(self._send_all, self._stream, self._unsent)
-            async for chunk in self._stream:
-                *lines, buffer = (buffer + bytes(chunk)).split(b"\n")
-                for line in lines:
-                    self._hear(nursery, json.loads(line))
-            nursery.cancel_scope.cancel()
-
-    async def _send_all(
-        self, stream: trio.StapledStream[Any, Any], unsent: trio.MemoryReceiveChannel[bytes]
-    ) -> None:
-        async for data in unsent:
-            await stream.send_all(data)
-        await stream.send_eof()
-
-    def hang_up(self) -> None:
-        """End the connection, once all that was said has been sent."""
-        if self._outbox is not None:
-            self._outbox.close()
-            self._outbox = None
-
-    @property
-    def connected(self) -> bool:
-        """Whether anything that it says is heard."""
-        return self._outbox is not None
 
     def write(self, frame: Frame) -> None:
         """Say something; nobody hears it where there is no connection."""
         line = json.dumps({"jsonrpc": "2.0", **frame})
-        if self._outbox is not None:
+        if self.is_connected:
             self._keep("<-", json.loads(line))
             self.write_line(line.encode())
-
-    def write_line(self, line: bytes) -> None:
-        """Say a line, whatever it is."""
-        if self._outbox is not None:
-            self._outbox.send_nowait(line + b"\n")
 
     def update(self, session: str, what: str, **more: Any) -> None:
         """Tell an update of a session."""
@@ -117,8 +67,7 @@ class AgentProcess:
         content = {"type": "text", "text": text}
         self.update(session, "agent_message_chunk", content=content, **named)
 
-    def _hear(self, nursery: trio.Nursery, frame: Frame) -> None:
-        self._keep("->", frame)
+    def _heard(self, nursery: trio.Nursery, frame: Frame) -> None:
         if "method" not in frame:
             self.on_answer(self, frame)
         elif "id" in frame:
@@ -127,11 +76,8 @@ class AgentProcess:
         else:
             self.on_notification(self, frame)
 
-    def _keep(self, direction: Direction, frame: Frame) -> None:
-        self.wire.append(WireFrame(direction, frame))
-
     async def _respond(self, frame: Frame) -> None:
-        if not self.connected:
+        if not self.is_connected:
             return  # Nobody asks any more.
         handler = self.handlers.get(frame["method"])
         if handler is None:

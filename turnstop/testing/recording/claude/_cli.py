@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import attrs
 import trio
-from trio.testing import memory_stream_pair
 
-from ...._unwrap import open_private_nursery
-from ..._wire import Direction, WireFrame
+from ..._wire import WireFrame
+from .._lines import LineEnd
 
 Frame: TypeAlias = dict[str, Any]
 
@@ -21,7 +19,7 @@ CAPABILITIES = ("interrupt_receipt_v1", "interrupt_cancel_queued_v1", "msg_lifec
 
 
 @attrs.define(eq=False, slots=False)
-class Cli:
+class Cli(LineEnd):
     """A process. It keeps what it is told; who made it says what it does.
 
     Attributes:
@@ -44,53 +42,15 @@ class Cli:
     hastened: bool = False
     old: bool = False
     near: trio.StapledStream[Any, Any] = attrs.field(init=False)
-    _far: trio.StapledStream[Any, Any] = attrs.field(init=False)
-    _outbox: trio.MemorySendChannel[bytes] | None = attrs.field(init=False)
-    _unsent: trio.MemoryReceiveChannel[bytes] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.near, self._far = memory_stream_pair()
-        self._outbox, self._unsent = trio.open_memory_channel[bytes](math.inf)
+        self.near = self.connect()
 
-    async def serve(self) -> None:
-        """Serve the connection.
-
-        **Cancellation:** ends the serving; the stream stays as it is.
-        """
-        buffer = b""
-        async with open_private_nursery() as nursery:
-            nursery.start_soon(self._send_all)
-            async for chunk in self._far:
-                *lines, buffer = (buffer + bytes(chunk)).split(b"\n")
-                for line in lines:
-                    frame = json.loads(line)
-                    self._keep("->", frame)
-                    if self._outbox is not None:
-                        self.hear(self, frame)
-            nursery.cancel_scope.cancel()
-
-    async def _send_all(self) -> None:
-        async for data in self._unsent:
-            await self._far.send_all(data)
-        await self._far.send_eof()
-
-    def hang_up(self) -> None:
-        """End the connection, once all that was said has been sent."""
-        if self._outbox is not None:
-            self._outbox.close()
-            self._outbox = None
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether anybody can hear it."""
-        return self._outbox is not None
+    def _heard(self, nursery: trio.Nursery, frame: Frame) -> None:
+        if self.is_connected:
+            self.hear(self, frame)
 
     # What it says.
-
-    def write_line(self, line: bytes) -> None:
-        """Say a line, whatever it is; nobody hears it where there is no connection."""
-        if self._outbox is not None:
-            self._outbox.send_nowait(line + b"\n")
 
     def write(self, kind: str, **members: Any) -> None:
         """Say something."""
@@ -154,6 +114,3 @@ class Cli:
         if message is None or self.old:
             return {}
         return {"user_message_uuid": message, "user_message_uuids": [message]}
-
-    def _keep(self, direction: Direction, frame: Frame) -> None:
-        self.wire.append(WireFrame(direction, frame))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -11,10 +10,9 @@ from typing import Any, TypeAlias
 
 import attrs
 import trio
-from trio.testing import memory_stream_pair
 
-from ...._unwrap import open_private_nursery
-from ..._wire import Direction, WireFrame
+from ..._wire import WireFrame
+from .._lines import LineEnd
 
 Frame: TypeAlias = dict[str, Any]
 Then: TypeAlias = Callable[[], Awaitable[object]]
@@ -31,7 +29,7 @@ def refusal(text: str) -> Frame:
 
 
 @attrs.define(eq=False, slots=False)
-class AppServer:
+class AppServer(LineEnd):
     """An app server in memory. It keeps what it is told; the levers say how it behaves.
 
     Attributes:
@@ -66,9 +64,6 @@ class AppServer:
     at_start: Callable[[str, str], Awaitable[object]] | None = None
     handlers: dict[str, Callable[[Frame], Awaitable[Answer]]] = attrs.field(factory=dict)
     _count: Counter[str] = attrs.field(factory=Counter, init=False)
-    _stream: trio.StapledStream[Any, Any] | None = attrs.field(default=None, init=False)
-    _outbox: trio.MemorySendChannel[bytes] | None = attrs.field(default=None, init=False)
-    _unsent: trio.MemoryReceiveChannel[bytes] | None = attrs.field(default=None, init=False)
 
     def told(self, method: str | None = None) -> list[Frame]:
         """The requests and notifications that it was told, of this method, or all."""
@@ -87,43 +82,11 @@ class AppServer:
 
     def connect(self) -> trio.StapledStream[Any, Any]:
         """Begin anew, as a process does that was just started; return the client's stream."""
-        near, self._stream = memory_stream_pair()
-        self._outbox, self._unsent = trio.open_memory_channel[bytes](math.inf)
         for kept in (self.loaded, self.running, self.started):
             kept.clear()
-        return near
+        return super().connect()
 
-    async def serve(self) -> None:
-        """Serve the connection.
-
-        **Cancellation:** ends the serving; the stream stays as it is.
-        """
-        assert self._stream is not None
-        assert self._unsent is not None
-        buffer = b""
-        async with open_private_nursery() as nursery:
-            nursery.start_soon(self._send_all, self._stream, self._unsent)
-            async for chunk in self._stream:
-                *lines, buffer = (buffer + bytes(chunk)).split(b"\n")
-                for line in lines:
-                    self._hear(nursery, json.loads(line))
-            nursery.cancel_scope.cancel()
-
-    async def _send_all(
-        self, stream: trio.StapledStream[Any, Any], unsent: trio.MemoryReceiveChannel[bytes]
-    ) -> None:
-        async for data in unsent:
-            await stream.send_all(data)
-        await stream.send_eof()
-
-    def hang_up(self) -> None:
-        """End the connection, once all that was said has been sent."""
-        if self._outbox is not None:
-            self._outbox.close()
-            self._outbox = None
-
-    def _hear(self, nursery: trio.Nursery, frame: Frame) -> None:
-        self._keep("->", frame)
+    def _heard(self, nursery: trio.Nursery, frame: Frame) -> None:
         if "method" in frame and "id" in frame:
             nursery.start_soon(self._respond, frame)
         elif "id" in frame:
@@ -132,9 +95,6 @@ class AppServer:
 
     async def _answered(self, frame: Frame) -> None:
         """A request of its own was answered."""
-
-    def _keep(self, direction: Direction, frame: Frame) -> None:
-        self.wire.append(WireFrame(direction, frame))
 
     async def write(self, frame: Frame) -> None:
         """Say something; nobody hears it where there is no connection.
@@ -146,11 +106,6 @@ class AppServer:
         self._keep("<-", json.loads(line))
         self.write_line(line.encode())
         await trio.lowlevel.checkpoint()
-
-    def write_line(self, line: bytes) -> None:
-        """Say a line, whatever it is."""
-        if self._outbox is not None:
-            self._outbox.send_nowait(line + b"\n")
 
     # What it says.
 

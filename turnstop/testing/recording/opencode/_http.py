@@ -3,57 +3,25 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import AsyncIterator
 from typing import Any
 
 import attrs
 import httpx2
 import trio
 
+from .._far_http import FedStream
+
 _PULLED = "the cable was pulled"
 
 
-class Stream(httpx2.AsyncByteStream):
-    """A stream of events.
+class Stream(FedStream, httpx2.AsyncByteStream):
+    """A stream of events."""
 
-    Attributes:
-        closed: whether the client has let go of it.
-    """
-
-    def __init__(self) -> None:
-        self._send, self._receive = trio.open_memory_channel[str | None](math.inf)
-        self.closed = False
+    broken = httpx2.ReadError
 
     def say(self, event: Any) -> None:
         """Send an event."""
         self.say_raw(f"data: {json.dumps(event)}\n\n")
-
-    def say_raw(self, text: str) -> None:
-        """Send a text as it is."""
-        if not self.closed:
-            self._send.send_nowait(text)
-
-    def break_off(self) -> None:
-        """Break the connection."""
-        if not self.closed:
-            self._send.send_nowait(None)
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        text = await self._receive.receive()
-        if text is None:
-            raise httpx2.ReadError(_PULLED)
-        return text.encode()
-
-    async def aclose(self) -> None:
-        """Note that the client has let go.
-
-        **Cancellation:** it never waits.
-        """
-        self.closed = True
 
 
 @attrs.define(eq=False)

@@ -8,6 +8,7 @@ import httpx2
 import trio
 
 from ..._probe import Work
+from .._far_http import HeldStarts
 from ._http import Request, Stream, answer, read_request
 from ._session import ABORTED, Frame, Session, counting
 
@@ -17,7 +18,7 @@ Cancels: TypeAlias = Literal["obeyed", "held", "refused", "ignored", "unanswered
 _SET_UP: Frame = {"config": {}, "experimental": []}
 
 
-class RecordingOpenCode(httpx2.AsyncBaseTransport):
+class RecordingOpenCode(HeldStarts, httpx2.AsyncBaseTransport):
     """A server with levers.
 
     Args:
@@ -47,7 +48,6 @@ class RecordingOpenCode(httpx2.AsyncBaseTransport):
         self._names = counting()
         self._streams: list[Stream] = []
         self._pending: list[Request] = []
-        self._released: trio.Event | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Take a request.
@@ -148,8 +148,7 @@ class RecordingOpenCode(httpx2.AsyncBaseTransport):
         if not self.refuses:
             work.began_at = trio.current_time()
             session.take(body, work)
-        if self._released is not None:
-            await self._released.wait()
+        await self._let_start()
         if self.refuses:
             self._forget(session, work)
             return answer({"name": "BadRequest", "data": {"message": "no"}}, 400)
@@ -220,16 +219,6 @@ class RecordingOpenCode(httpx2.AsyncBaseTransport):
         """The session that holds its message, or the newest one of its conversation."""
         found = [one for one in self.sessions.values() if one.conversation == work.session]
         return next((one for one in found if one.holds(work.name)), found[-1])
-
-    def hold_starts(self) -> None:
-        """Answer no message from now on."""
-        self._released = trio.Event()
-
-    def release_starts(self) -> None:
-        """Answer those that were held, and the next ones at once."""
-        if self._released is not None:
-            self._released.set()
-            self._released = None
 
     def refuse_starts(self) -> None:
         """Refuse messages from now on, and those that are held."""

@@ -6,14 +6,15 @@ A scene takes turns of a backend, and knows nothing of its far end but what its 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeAlias
+from functools import partial
+from typing import Any, Protocol
 
-from ...._rooms import Rooms, open_rooms
+from ...._rooms import open_rooms
 from ....abc import Backend
 from ....events import Ask, Text
+from .. import _scenes as scenes
 
-__all__ = ["SCENES", "World"]
+__all__ = ["SCENES", "Scene", "World"]
 
 
 class World(Protocol):
@@ -24,49 +25,32 @@ class World(Protocol):
         ...
 
 
-Play: TypeAlias = Callable[[Backend[Any], World], Awaitable[None]]
-SCENES: dict[str, Play] = {}
-"""Every scene by its name, which is also its file's."""
+Scene = scenes.Scene[World]
+SCENES: dict[str, Scene] = {}
+"""Every scene by its name."""
+_scene = partial(scenes.register, SCENES)
 
 
-def _scene(play: Play) -> Play:
-    SCENES[play.__name__.strip("_")] = play
-    return play
-
-
-async def _read(rooms: Rooms[Any], message: str) -> None:
-    async with rooms.turn("kitchen", message) as turn:
-        async for _ in turn:
-            pass
-
-
-async def _stop_at(rooms: Rooms[Any], message: str, kind: type) -> None:
-    async with rooms.turn("kitchen", message) as turn:
-        async for event in turn:
-            if isinstance(event, kind):
-                turn.stop()
-
-
-@_scene
+@_scene()
 async def _finish(backend: Backend[Any], world: World) -> None:
     async with open_rooms(backend) as rooms:
-        await _read(rooms, world.message("answer"))
+        await scenes.read(rooms, world.message("answer"))
 
 
-@_scene
+@_scene()
 async def _stop_while_running(backend: Backend[Any], world: World) -> None:
     async with open_rooms(backend) as rooms:
-        await _stop_at(rooms, world.message("park"), Text)
+        await scenes.stop_at(rooms, world.message("park"), Text)
 
 
-@_scene
+@_scene()
 async def _two_turns(backend: Backend[Any], world: World) -> None:
     async with open_rooms(backend) as rooms:
-        await _stop_at(rooms, world.message("park"), Text)
-        await _read(rooms, world.message("answer"))
+        await scenes.stop_at(rooms, world.message("park"), Text)
+        await scenes.read(rooms, world.message("answer"))
 
 
-@_scene
+@_scene()
 async def _stop_at_a_permission(backend: Backend[Any], world: World) -> None:
     async with open_rooms(backend) as rooms:
-        await _stop_at(rooms, world.message("ask"), Ask)
+        await scenes.stop_at(rooms, world.message("ask"), Ask)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 from ....adapters.parlant import Library
 from ..._probe import Work
-from ._events import EventStore, Kind, Source
+from ._events import EventStore, Source
 from ._processing import Processing
 from ._server import APPLICATION, TASKS, TRACER, RecordingServer, ToolContext, ToolEntry
 
@@ -27,7 +28,7 @@ class RecordingParlant:
         preamble_swallows: whether a preamble does.
         ends_after: seconds that a processing task takes to end once it is cancelled.
         dying: whether everything obeys, for the server ends.
-        tools: those that run, by the name of their work.
+        tools: those that run, by the names of their calls.
         server: the one that was made last.
     """
 
@@ -40,6 +41,7 @@ class RecordingParlant:
         self.ends_after = 0.0
         self.tools: list[str] = []
         self.server: RecordingServer | None = None
+        self._calls = itertools.count(1)
         self._processings: dict[str, Processing] = {}
 
     @property
@@ -102,15 +104,12 @@ class RecordingParlant:
         """Have a tool called for a work, which does not end."""
         assert self.server is not None
         assert work.session is not None
-        self.server.call_tool("bake", ToolContext(work.session, work.name))
+        call = ToolContext(work.session, f"tool {next(self._calls)} of {work.name}")
+        self.server.call_tool("bake", call)
 
     def babble(self) -> None:
-        """Say what makes no sense, in every session."""
-        for work in self.works:
-            if work.runs and self.store_knows(work):
-                for kind in Kind:
-                    for data in ("lorem ipsum", None, {"status": {}, "tool_calls": [None]}):
-                        self._processings[work.name].add(kind, data)
+        """Give out what makes no sense as the events of every work, from now on."""
+        self.store.garbled.update(work.name for work in self.works if work.runs)
 
     def let_go(self) -> None:
         """End what goes on in spite of its cancellation; from now on everything obeys at once."""
@@ -137,9 +136,9 @@ class RecordingParlant:
         return self.server
 
     async def _bake(self, context: ToolContext) -> Sequence[str]:
-        self.tools.append(context.work)
+        self.tools.append(context.call)
         try:
             await asyncio.Event().wait()
         finally:
-            self.tools.remove(context.work)
+            self.tools.remove(context.call)
         return ()

@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 import attrs
+import trio
 
 from ..._probe import Work
 from ._events import Event, EventStore, Kind, Source
@@ -42,6 +43,7 @@ class Processing:
     store: EventStore
     _orders: asyncio.Queue[tuple[str, str, float]] = attrs.field(factory=asyncio.Queue)
     _tasks: list[asyncio.Task[Any]] = attrs.field(factory=list)
+    _generated: asyncio.Event = attrs.field(factory=asyncio.Event)
     _streamed: Event | None = None
     _obeys_at: float | None = None
 
@@ -62,7 +64,7 @@ class Processing:
         thinking = self._start(self._think(preamble))
         try:
             await self._process()
-            preamble.cancel()
+            self._generated.set()
         except _Over:
             self.tell("cancelled")
         except _Failed as error:
@@ -102,8 +104,8 @@ class Processing:
         while not self.levers.held.is_set():
             try:
                 await self.levers.held.wait()
-            except asyncio.CancelledError:
-                self._hear()
+            except asyncio.CancelledError as told:
+                self._hear(told)
 
     async def _process(self) -> None:
         while True:
@@ -112,8 +114,8 @@ class Processing:
                     verb, text, seconds = await self._orders.get()
             except TimeoutError:
                 raise _Over from None
-            except asyncio.CancelledError:
-                self._hear()
+            except asyncio.CancelledError as told:
+                self._hear(told)
                 continue
             if verb == "say":
                 self.say(text)
@@ -126,11 +128,12 @@ class Processing:
             if verb in ("finish", "emit"):
                 return
 
-    def _hear(self) -> None:
-        """It is told to stop."""
+    def _hear(self, told: asyncio.CancelledError) -> None:
+        """It is told to stop, with a reason; what comes later, and without one, is force."""
         if self.levers.dying:
             raise _Over
-        self.work.told_at.append(now())
+        if told.args or not self.work.told_at:
+            self.work.told_at.append(now())
         if self.levers.swallows:
             return
         if not self.levers.ends_after:
@@ -154,17 +157,18 @@ class Processing:
             try:
                 await emitted.wait()
             except asyncio.CancelledError:
-                self.work.told_at.append(now())
                 raise _Over from None
 
     async def _be_preamble(self) -> None:
-        """It is generated for as long as nobody ends it, also when the engine is done."""
+        """It is generated until there is an answer, also when the engine has given that up."""
         self.tell("typing")
-        while True:
+        while not self._generated.is_set():
             try:
-                await asyncio.Event().wait()
+                await self._generated.wait()
             except asyncio.CancelledError:
-                if self.levers.dying or not self.levers.preamble_swallows:
+                # What a failure leaves behind is ended by nobody's order, and obeys.
+                ordered = self.levers.preamble_swallows and self.work.told_at
+                if self.levers.dying or not ordered:
                     raise
 
     async def _think(self, preamble: asyncio.Task[None]) -> None:
@@ -188,10 +192,9 @@ class Processing:
     def let_go(self) -> None:
         """End, whatever the levers said."""
         self._orders.put_nowait(("let go", "", 0.0))
-        for task in self._tasks[1:]:
-            task.cancel()
+        self._generated.set()
 
 
 def now() -> float:
-    """Seconds on the loop's clock, which is Trio's."""
-    return asyncio.get_running_loop().time()
+    """Seconds on Trio's clock, which is the loop's."""
+    return trio.current_time()

@@ -41,7 +41,7 @@ class ToolContext:
     """What a tool is told."""
 
     session_id: str
-    work: str
+    call: str
 
 
 @attrs.frozen
@@ -120,6 +120,7 @@ class RecordingServer:
             TRACER: _Tracer(),
         }
         self._plugin_server = SimpleNamespace(tools={})
+        self._requests: list[asyncio.Future[Any]] = []
         self._far_end = far_end
 
     async def __aenter__(self) -> RecordingServer:
@@ -140,7 +141,8 @@ class RecordingServer:
         """Call a tool, as its server does: in a task of a request that came over HTTP."""
 
         async def answer() -> None:
-            asyncio.ensure_future(self._plugin_server.tools[name].function(context))  # noqa: RUF006
+            tool = self._plugin_server.tools[name].function(context)
+            self._requests.append(asyncio.ensure_future(tool))
 
         # Not in the context of whoever calls it.
-        self._context.copy().run(self._loop.create_task, answer())
+        self._requests.append(self._context.copy().run(self._loop.create_task, answer()))

@@ -1,0 +1,149 @@
+"""What is left behind when a loop is closed: threads, late exits, and who waits outside."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator
+
+import attrs
+import pytest
+import trio
+from bridging import Opener
+from trio.testing import MockClock
+
+import turnstop
+from turnstop.abc import RemoteTurn, Request
+from turnstop.transports.aio import Aio, open_aio
+
+PATIENCE = 10
+
+
+def loops_running() -> int:
+    return sum(thread.name == "turnstop asyncio" for thread in threading.enumerate())
+
+
+async def test_a_loop_that_was_not_ready_when_its_opening_was_cancelled_leaves_no_thread() -> None:
+    before = loops_running()
+    for _ in range(5):
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            async with open_aio(thread=True):
+                raise AssertionError("never entered")
+    with trio.fail_after(PATIENCE):
+        while loops_running() > before:  # noqa: ASYNC110 - a thread gives no event
+            await trio.sleep(0.01)
+
+
+@pytest.mark.parametrize("who", ["call", "library"])
+async def test_an_exit_that_a_loop_left_behind_asks_for_ends_nothing(
+    who: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "turnstop.aio")
+    release, released = threading.Event(), threading.Event()
+
+    async def block() -> None:
+        release.wait(PATIENCE)
+        released.set()
+        raise SystemExit(3)
+
+    async def begin() -> None:
+        tasks.append(asyncio.get_running_loop().create_task(block()))
+
+    tasks: list[object] = []
+    with trio.move_on_after(0.05):
+        async with open_aio(thread=True, close_within=0.05) as aio:
+            await aio.call(block if who == "call" else begin)
+            await trio.sleep_forever()
+    release.set()
+    with trio.fail_after(PATIENCE):
+        while "which ends nothing" not in caplog.text:  # noqa: ASYNC110 - a log gives no event
+            await trio.sleep(0.01)
+    assert released.is_set()
+
+
+async def refuse() -> None:
+    while True:
+        try:
+            await asyncio.sleep(1e6)
+        except asyncio.CancelledError:
+            pass
+
+
+async def test_who_waits_outside_is_told_that_the_loop_is_closed(
+    open_bridge: Opener, clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[str] = []
+
+    async def outside(aio: Aio) -> None:
+        with pytest.raises(RuntimeError, match="the asyncio loop is closed: keep") as caught:
+            await aio.call(refuse)
+        told.append(str(caught.value))
+
+    async with trio.open_nursery() as nursery:
+        async with open_bridge(close_within=0.3) as aio:
+            nursery.start_soon(outside, aio)
+            await trio.sleep(0.1)
+    assert len(told) == 1
+    assert "it does not end: asyncio task " in caplog.text
+    assert "(refuse) outside of any turn" in caplog.text
+
+
+async def test_who_waits_outside_and_is_cancelled_then_is_just_cancelled(
+    open_bridge: Opener, clock: MockClock
+) -> None:
+    async with trio.open_nursery() as nursery:
+        async with open_bridge(close_within=0.3) as aio:
+            nursery.start_soon(aio.call, refuse)
+            await trio.sleep(0.1)
+            nursery.cancel_scope.cancel()
+
+
+@attrs.define
+class Backend:
+    aio: Aio
+
+    async def start(self, request: Request[str]) -> RemoteTurn:
+        raise AssertionError
+
+    def check_nesting(self) -> None:
+        self.aio.check_nesting()
+
+
+@pytest.mark.parametrize("where", ["outside", "inside"])
+async def test_rooms_that_nursery_start_moves_are_judged_by_where_they_go(
+    where: str, open_bridge: Opener, clock: MockClock
+) -> None:
+    async def serve(aio: Aio, task_status: trio.TaskStatus[None]) -> None:
+        async with turnstop.open_rooms(Backend(aio)):
+            task_status.started()
+
+    async with trio.open_nursery() as outer:
+        async with open_bridge() as aio, trio.open_nursery() as inner:
+            if where == "inside":
+                await inner.start(serve, aio)
+            else:
+                with pytest.raises(RuntimeError, match="would close before these rooms"):
+                    await outer.start(serve, aio)
+
+
+async def test_an_iterable_whose_iterator_is_a_generator_is_closed_with_the_block(
+    open_bridge: Opener, clock: MockClock
+) -> None:
+    closed: list[str] = []
+
+    class Pages:
+        async def __aiter__(self) -> AsyncIterator[int]:
+            try:
+                while True:
+                    yield 1
+                    await asyncio.sleep(0)
+            finally:
+                closed.append("closed")
+
+    async with open_bridge() as aio:
+        async with aio.iterate(Pages) as pages:
+            async for _ in pages:
+                break
+        assert closed == ["closed"]

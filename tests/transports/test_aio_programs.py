@@ -1,0 +1,242 @@
+"""Programs with a bridge end when they are told to, whatever asyncio code does at that moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BOUND = 30
+
+FRAME = """
+import asyncio, sys, threading, time
+import trio
+from turnstop.transports.aio import open_aio
+
+def ready():
+    print("ready", flush=True)
+
+{body}
+
+async def main():
+    async with open_aio(thread={thread}, close_within=0.2) as aio:
+        await use(aio)
+
+trio.run(main)
+print("went on")
+"""
+
+IN_FLIGHT = """
+async def work():
+    ready()
+    await asyncio.get_running_loop().create_future()
+
+async def use(aio):
+    await aio.call(work)
+"""
+SPINS = """
+async def work():
+    ready()
+    while True:
+        sum(range(100))
+
+async def use(aio):
+    await aio.call(work)
+"""
+SPINS_IN_A_CHILD = """
+async def spin():
+    ready()
+    while True:
+        sum(range(100))
+
+async def work():
+    await asyncio.gather(spin(), asyncio.sleep(1000))
+
+async def use(aio):
+    await aio.call(work)
+"""
+SPINS_WITHOUT_BLOCKING = """
+async def work():
+    ready()
+    while True:
+        await asyncio.sleep(0)
+
+async def use(aio):
+    await aio.call(work)
+"""
+SWALLOWS = """
+async def work():
+    ready()
+    while True:
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            pass
+
+async def use(aio):
+    await aio.call(work)
+"""
+IN_A_THREAD = """
+def block():
+    ready()
+    time.sleep(1000)
+
+async def use(aio):
+    await aio.call(asyncio.to_thread, block)
+"""
+BLOCKS_IN_C = """
+async def work():
+    ready()
+    time.sleep(1000)
+
+async def use(aio):
+    await aio.call(work)
+"""
+IN_A_CALLBACK = """
+def spin():
+    ready()
+    while True:
+        sum(range(100))
+
+async def work():
+    asyncio.get_running_loop().call_soon(spin)
+    await asyncio.sleep(1000)
+
+async def use(aio):
+    await aio.call(work)
+"""
+INTERRUPTED = {
+    name: globals()[name]
+    for name in (
+        "IN_FLIGHT",
+        "SPINS",
+        "SPINS_IN_A_CHILD",
+        "SPINS_WITHOUT_BLOCKING",
+        "SWALLOWS",
+        "IN_A_THREAD",
+        "BLOCKS_IN_C",
+        "IN_A_CALLBACK",
+    )
+}
+
+
+def begin(body: str, host: str) -> subprocess.Popen[str]:
+    script = FRAME.format(body=textwrap.dedent(body), thread=host == "thread")
+    paths = os.pathsep.join(filter(None, (os.fspath(ROOT), os.environ.get("PYTHONPATH"))))
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths},
+        # A test run in the background hands SIGINT on as ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+def end(program: subprocess.Popen[str]) -> tuple[str, str]:
+    try:
+        return program.communicate(timeout=BOUND)
+    except subprocess.TimeoutExpired:
+        program.kill()
+        out, err = program.communicate()
+        pytest.fail(f"it hung: {out}{err}")
+
+
+@pytest.mark.parametrize("body", INTERRUPTED.values(), ids=INTERRUPTED)
+def test_an_interrupt_ends_the_program(host: str, body: str) -> None:
+    with begin(body, host) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+        program.send_signal(signal.SIGINT)
+        out, err = end(program)
+    assert "went on" not in out
+    assert err.rstrip().endswith("KeyboardInterrupt")
+    assert program.returncode in (1, -signal.SIGINT)
+    # As itself, not in a group: `except KeyboardInterrupt` finds it.
+    assert "ExceptionGroup" not in err
+
+
+@pytest.mark.parametrize(
+    "work",
+    ["raise SystemExit(7)", "create_task(fail())", "call_soon(leave)", "gather(fail(), wait())"],
+)
+def test_an_exit_in_asyncio_code_ends_the_program(host: str, work: str) -> None:
+    ways = {
+        "raise SystemExit(7)": "raise SystemExit(7)",
+        "create_task(fail())": "kept.append(asyncio.create_task(fail())); await wait()",
+        "call_soon(leave)": "asyncio.get_running_loop().call_soon(leave); await wait()",
+        "gather(fail(), wait())": "await asyncio.gather(fail(), wait())",
+    }
+    body = f"""
+    kept = []
+
+    def leave():
+        raise SystemExit(7)
+
+    async def fail():
+        await asyncio.sleep(0)
+        leave()
+
+    async def wait():
+        await asyncio.get_running_loop().create_future()
+
+    async def work():
+        {ways[work]}
+
+    async def use(aio):
+        with trio.move_on_after(20):
+            await aio.call(work)
+    """
+    with begin(body, host) as program:
+        out, err = end(program)
+    assert (program.returncode, out, err) == (7, "", "")
+
+
+@pytest.mark.parametrize("body", ["SWALLOWS", "IN_A_THREAD"])
+def test_a_program_ends_though_asyncio_code_does_not(host: str, body: str) -> None:
+    given_up = INTERRUPTED[body].replace(
+        "await aio.call", "with trio.move_on_after(0.2): await aio.call"
+    )
+    with begin(given_up, host) as program:
+        out, err = end(program)
+    assert out == "ready\nwent on\n"
+    assert program.returncode == 0
+    assert "never retrieved" not in err
+    assert "Traceback" not in err
+
+
+OUTLIVES_THE_INTERRUPT = """
+async def work():
+    # Once nothing runs: then it comes to whoever waits, and not into asyncio code.
+    threading.Timer(0.1, ready).start()
+    try:
+        await asyncio.get_running_loop().create_future()
+    finally:
+        print("ended", flush=True)
+        {at_last}
+
+async def use(aio):
+    try:
+        await aio.call(work)
+    except KeyboardInterrupt:
+        statistics = aio.statistics()
+        print(statistics.tasks, statistics.calls, statistics.abandoned)
+"""
+
+
+@pytest.mark.parametrize("at_last", ["pass", "raise ValueError"])
+def test_an_interrupted_call_is_ended_where_the_program_goes_on(host: str, at_last: str) -> None:
+    with begin(OUTLIVES_THE_INTERRUPT.format(at_last=at_last), host) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+        program.send_signal(signal.SIGINT)
+        out, err = end(program)
+    assert out == "ended\n0 0 0\nwent on\n"
+    assert (program.returncode, err) == (0, "")
