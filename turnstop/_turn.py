@@ -192,7 +192,7 @@ class Turn(metaclass=OnlyMadeByUs):
         return self._gate.asks
 
     def answer(self, ask: Ask | str, reply: object) -> bool:
-        """Give a person's reply to an `Ask`, or its id; False where nobody waits for it any more."""
+        """Give a person's reply to an `Ask`, or to its id; False where nobody waits for it."""
         return self._gate.answer(ask if isinstance(ask, str) else ask.id, reply)
 
     async def wait_settled(self) -> Settlement:
