@@ -81,10 +81,11 @@ async def test_who_waits_outside_is_told_that_the_loop_is_closed(
             await aio.call(refuse)
         told.append(str(caught.value))
 
-    async with trio.open_nursery() as nursery:
-        async with open_bridge(close_within=0.3) as aio:
-            nursery.start_soon(outside, aio)
-            await trio.sleep(0.1)
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            async with open_bridge(close_within=0.3) as aio:
+                nursery.start_soon(outside, aio)
+                await trio.sleep(0.1)
     assert len(told) == 1
     assert "it does not end: asyncio task " in caplog.text
     assert "(refuse) outside of any turn" in caplog.text

@@ -48,6 +48,7 @@ stream_max_retries = 0
 [features]
 plugins = false
 apps = false
+shell_snapshot = false
 
 [analytics]
 enabled = false

@@ -33,10 +33,10 @@ T = TypeVar("T")
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LOOK_EVERY = 0.002
-_LOOKS_AT_EMPTY = 400
 # Where it begins and where it ends, in what follows the name.
 _ENVIRONMENT = slice(47, 49)
-_REPLACED_WITHIN = 0.0005
+_LOOK_AGAIN_AFTER = 0.0005
+_REPLACED_WITHIN = 1.0
 _LOOKERS_LIMIT = 8
 _lookers: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("turnstop lookers")
 
@@ -169,8 +169,9 @@ def _find_marked(marks: Mapping[str, str]) -> list[Marked]:
         del table[pid]
     needles = [f"{name}={value}".encode() for name, value in marks.items()]
     environments = {}
+    deadline = time.monotonic() + _REPLACED_WITHIN
     for pid in table:
-        block = _read_environment(pid)
+        block = _read_environment(pid, deadline)
         # Most processes are strangers: only what may carry the mark is taken apart.
         if any(needle in block for needle in needles):
             environment = _parse(block)
@@ -186,22 +187,27 @@ def _find_marked(marks: Mapping[str, str]) -> list[Marked]:
     return [Marked(_named(table[pid]), found) for pid, found in environments.items()]
 
 
-def _read_environment(pid: int) -> bytes:
+def _read_environment(pid: int, deadline: float) -> bytes:
     """The environment of a process, also of one that is just being replaced by another program.
 
-    The kernel shows none for a moment then. Whoever is looked at in that moment, when the shell
-    that began it has just been ended, would be nobody's child and carry no mark.
+    The kernel shows none for a moment then, first without a place for it and then with one whose
+    end is missing. Whoever is looked at in that moment, when the shell that began it has just been
+    ended, would be nobody's child and carry no mark.
     """
-    for _ in range(_LOOKS_AT_EMPTY):
-        if block := _read(pid, "environ"):
-            return block
-        place = _read(pid, "stat").rpartition(b")")[2].split()[_ENVIRONMENT]
-        if place == [b"0", b"0"] and _is_replaced(pid):
-            time.sleep(_REPLACED_WITHIN)
-        elif len({*place}) < 2:
-            return b""
-        # Else the next program has come between the two looks.
-    return b""
+    while not (block := _read(pid, "environ")) and _may_have_one(pid):
+        if time.monotonic() >= deadline:
+            break
+        # On a busy machine its next turn to run may be long in coming: to look in a tight loop
+        # would only keep the processor from it.
+        time.sleep(_LOOK_AGAIN_AFTER)
+    return block
+
+
+def _may_have_one(pid: int) -> bool:
+    place = _read(pid, "stat").rpartition(b")")[2].split()[_ENVIRONMENT]
+    if place == [b"0", b"0"]:
+        return _is_replaced(pid)
+    return len({*place}) == 2
 
 
 def _is_replaced(pid: int) -> bool:

@@ -64,6 +64,12 @@ _IN_PROCESS: Unseen = {
     ("death_ends_a_stop", "an_error_after_a_stop_is_raised"): _NEAR,
 }
 
+_DENIED = "once a stop was asked for, the adapter denies whatever is open, whoever has answered it"
+_DENIES: Unseen = {
+    ("stopped_approvals_are_answered", "SilenceIsConsent"): _DENIED,
+    ("stopped_approvals_are_answered", "silence_is_consent"): _DENIED,
+}
+
 UNSEEN: Mapping[str, Unseen] = {
     "local": {_SHARED: _UNKNOWN},
     "local-thread": {
@@ -88,6 +94,8 @@ UNSEEN: Mapping[str, Unseen] = {
         ("late_words_stay_with_their_turn", "late_words_are_kept_for_the_next"): _CLAIMED,
     },
     "a2a-plain": {**_HEALED, **_WAITS, **_UNREAD},
+    "letta": _DENIES,
+    "letta-agent": _DENIES,
     "opencode": _ASKED,
     "parlant": _IN_PROCESS,
 }

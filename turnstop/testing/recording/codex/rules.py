@@ -94,11 +94,18 @@ RULES: dict[str, Rule] = {
 
 
 def rules_for(scene: str) -> dict[str, Rule]:
-    """The rules of one scene. A stop at the start may come too early for codex, or just in time."""
-    early = "<- turn/interrupt = error"
-    if scene != "stop_while_starting":
+    """The rules of one scene: what codex says in it at one time, and at another not.
+
+    A stop at the start may come too early for it, or just in time. A command that waits for its
+    approval is completed by a stop, or goes without a word.
+    """
+    sometimes = {
+        "stop_while_starting": "<- turn/interrupt = error",
+        "stop_while_an_approval_is_open": "<- item/completed commandExecution",
+    }
+    if (name := sometimes.get(scene)) is None:
         return RULES
-    return {**RULES, early: attrs.evolve(RULES[early], optional=True)}
+    return {**RULES, name: attrs.evolve(RULES[name], optional=True)}
 
 
 def codex_names(frames: Sequence[WireFrame]) -> list[str]:
