@@ -147,7 +147,7 @@ class Ledger(World):
         """What takes the place of `Inbox.control`."""
 
         def control(inbox: Inbox, control: Control) -> Applied:
-            known = {*inbox._served} | inbox._retired
+            known = {*inbox._served} | {*inbox._retired}
             reached = {room for room in known if control.room in (None, room)}
             for room in reached:
                 self._decide(inbox, room, control)

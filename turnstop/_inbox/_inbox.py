@@ -19,7 +19,7 @@ from .._records import OnlyMadeByUs, Settlement
 from .._rooms import Rooms
 from .._unwrap import open_private_nursery, reraise
 from ._delivery import Delivery
-from ._feed import Control, Feed, Message
+from ._feed import Control, ControlKind, Feed, Message
 from ._room import Room, Rules
 
 __all__ = ["Applied", "Inbox", "InboxStatistics", "serve_rooms"]
@@ -27,6 +27,7 @@ __all__ = ["Applied", "Inbox", "InboxStatistics", "serve_rooms"]
 logger = logging.getLogger("turnstop.serve_rooms")
 
 _REMEMBERED = 256
+_RETIRED = 10_000
 
 
 @attrs.frozen
@@ -80,14 +81,22 @@ class InboxStatistics:
 class Inbox(metaclass=OnlyMadeByUs):
     """Rooms that are being served. Made by `serve_rooms`, which hands it to `nursery.start`."""
 
-    def __init__(self, rooms: Rooms[Any], feed: Feed, rules: Rules, at_once: int) -> None:
+    def __init__(
+        self,
+        rooms: Rooms[Any],
+        feed: Feed,
+        rules: Rules,
+        at_once: int,
+        observe: Callable[[Control, Applied], object] | None,
+    ) -> None:
         self.rooms = rooms
         self.feed = feed
         self.rules = rules
         self.limiter = trio.CapacityLimiter(at_once)
         self.nursery: trio.Nursery
         self._served: dict[str, Room] = {}
-        self._retired: set[str] = set()
+        self._observe = observe
+        self._retired: OrderedDict[str, bool] = OrderedDict()
         self._applied: OrderedDict[str, None] = OrderedDict()
         self._numbers = itertools.count(1)
         self._troubles = 0
@@ -108,26 +117,63 @@ class Inbox(metaclass=OnlyMadeByUs):
         if control.id is not None and control.id in self._applied:
             self._note_untold(control, ())
             return Applied((), repeated=True)
-        served = self._served
-        for name in self._retired & ({*self._retired} if control.room is None else {control.room}):
-            # Whoever presses a button does not know that the room was retired.
-            self.open(name)
-        names = [*served] if control.room is None else [control.room] * (control.room in served)
-        receipts = {name: served[name].control(control) for name in names}
-        found = {name: receipt for name, receipt in receipts.items() if receipt is not None}
-        if not found:
+        receipts = self._receipts_of(control)
+        if not receipts:
             logger.info("a %s has found no room: %r", control.kind.value, control.room)
         elif control.id is not None:
             # Behind it: what failed on the way is to be applied when it comes again.
             self._applied[control.id] = None
             if len(self._applied) > _REMEMBERED:
                 self._applied.popitem(last=False)
-        self._note_untold(control, tuple(found))
-        return Applied(tuple(found), False, tuple(found.values()))
+        found = (receipt for receipt in receipts.values() if receipt is not None)
+        applied = Applied(tuple(receipts), False, tuple(found))
+        self._note_untold(control, applied.rooms)
+        self._show(control, applied)
+        return applied
+
+    def _receipts_of(self, control: Control) -> dict[str, StopReceipt | None]:
+        """Apply it; return what it found in each room that it was applied to."""
+        served, receipts = self._served, dict[str, StopReceipt | None]()
+        if control.turn_id is None:
+            receipts.update(dict.fromkeys(self._mark_retired(control)))
+        for name in [*served] if control.room is None else [control.room] * (control.room in served):
+            receipt = served[name].control(control)
+            if receipt is not None:
+                receipts[name] = receipt
+        return receipts
+
+    def _mark_retired(self, control: Control) -> list[str]:
+        """Rooms that nobody serves just now: a control is for them too.
+
+        Whoever presses a button does not know that the room was retired. One for all opens none of
+        them, for there is nothing in them to do.
+        """
+        retired, kind = self._retired, control.kind
+        if control.room is not None:
+            names = [control.room] * (control.room in retired)
+        else:
+            names = [] if kind is ControlKind.INTERRUPT else [*retired]
+        if kind is not ControlKind.INTERRUPT:
+            retired.update(dict.fromkeys(names, kind is ControlKind.STOP))
+        if kind is ControlKind.PLAY and control.room is not None:
+            for name in names:
+                self._open(name)
+            names.clear()
+        return names
+
+    def _show(self, control: Control, applied: Applied) -> None:
+        if self._observe is None:
+            return
+        try:
+            self._observe(control, applied)
+        except Exception as error:
+            logger.error("the observer of controls raised %s", type(error).__name__)
+            logger.debug("it was", exc_info=error)
 
     def _note_untold(self, control: Control, rooms: tuple[str, ...]) -> None:
         for name in rooms:
-            self._served[name].untold += 1
+            if name in self._served:
+                self._served[name].untold += 1
         self._untold.append((control, rooms))
         self._news.set()
 
@@ -139,8 +185,28 @@ class Inbox(metaclass=OnlyMadeByUs):
 
     def is_asking(self, room: str) -> bool:
         """Whether the room's turn waits for a person's decision."""
+        return bool(self.asks(room))
+
+    def is_paused(self, room: str) -> bool:
+        """Whether a STOP has paused the room, as far as is known here."""
         served = self._served.get(room)
-        return served is not None and served.delivery is not None and bool(served.delivery.asks)
+        return self._retired.get(room, False) if served is None else served.paused
+
+    def asks(self, room: str) -> tuple[str, ...]:
+        """The ids of the questions of the room's turn that wait for a person, the oldest first."""
+        served = self._served.get(room)
+        return () if served is None or served.delivery is None else served.delivery.asks
+
+    def is_idle(self, room: str) -> bool:
+        """Whether the room has nothing to do, nor waits for anything; it may be paused."""
+        served = self._served.get(room)
+        return served is None or served.is_idle
+
+    def drop(self, room: str) -> None:
+        """Retire the room now, if it is idle. A message that comes later opens it anew."""
+        served = self._served.get(room)
+        if served is not None and served.is_idle:
+            served.drop()
 
     def nudge(self, room: str) -> None:
         """There may be a message for this room, which its feed has."""
@@ -148,12 +214,12 @@ class Inbox(metaclass=OnlyMadeByUs):
         if served is not None:
             served.nudge()
             return
-        self.open(room)
+        self._open(room)
 
-    def open(self, name: str, *, paused: bool = False) -> None:
+    def _open(self, name: str, *, paused: bool = False) -> None:
         """Serve a room."""
-        room = self._served[name] = Room(name, self, paused)
-        self._retired.discard(name)
+        room = self._served[name] = Room(name, self, paused or self._retired.pop(name, False))
+        room.untold = sum(rooms.count(name) for _, rooms in self._untold)
         self.nursery.start_soon(room.run, name=f"turnstop room {name}")
 
     def synthesize(self, room: str, content: Any, *, id: str | None = None) -> None:
@@ -231,7 +297,8 @@ class Inbox(metaclass=OnlyMadeByUs):
     def _note_told(self) -> None:
         control, rooms = self._untold.popleft()
         for name in rooms:
-            self._served[name].note_told(control)
+            if name in self._served:
+                self._served[name].note_told(control)
 
     async def tell_the_rest(self) -> None:
         """Tell the feed of what it was not told of, once, on the way out.
@@ -281,7 +348,10 @@ class Inbox(metaclass=OnlyMadeByUs):
         if not room.is_idle:
             return False
         del self._served[room.name]
-        self._retired.add(room.name)
+        self._retired[room.name] = room.paused
+        if len(self._retired) > _RETIRED:
+            # That one is paused, the feed knows.
+            self._retired.popitem(last=False)
         return True
 
 
@@ -317,6 +387,7 @@ async def serve_rooms(
     retire_after: float | None = None,
     finish_within: float = 2.0,
     while_asking: Literal["queue", "refuse"] = "queue",
+    observe: Callable[[Control, Applied], object] | None = None,
     task_status: trio.TaskStatus[Inbox] = trio.TASK_STATUS_IGNORED,
 ) -> NoReturn:
     """Handle a feed's messages, one of a room at a time, and apply its controls. Never returns.
@@ -337,6 +408,8 @@ async def serve_rooms(
             being handled. One that it is not told of is found again, as after a crash.
         while_asking: whether a message for a room whose turn waits for a person's decision waits
             its turn, or is refused.
+        observe: is called with each control and what it has found, in the step in which it was
+            applied; not with one that was applied before. What it raises is logged and dropped.
         task_status: `nursery.start` returns the `Inbox`.
 
     Raises:
@@ -348,11 +421,11 @@ async def serve_rooms(
     released.
     """
     rules = Rules(handle, hydrate, handle_within, probe_every, retire_after, finish_within)
-    inbox: Inbox = Inbox._create(rooms, feed, rules, at_once)
+    inbox: Inbox = Inbox._create(rooms, feed, rules, at_once, observe)
     try:
         async with open_private_nursery() as inbox.nursery:
             for room, paused in (await inbox.tell(feed.rooms)).items():
-                inbox.open(room, paused=paused)
+                inbox._open(room, paused=paused)
             inbox.nursery.start_soon(inbox.tell_controls)
             task_status.started(inbox)
             await inbox.listen(while_asking)

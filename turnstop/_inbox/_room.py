@@ -71,6 +71,7 @@ class Room:
         delivery: what is being handled.
         synthetic: what was made here, and waits.
         untold: controls of this room that the feed has not been told of.
+        empty: the feed has said that there is no message, and nothing has come since.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Room:
     delivery: Delivery | None = None
     synthetic: deque[Message] = attrs.field(factory=deque)
     untold: int = 0
+    empty: bool = False
     _nudged: bool = True
     _revision: int = 0
     _plays: int = 0
@@ -86,10 +88,11 @@ class Room:
     _wake: trio.Event = attrs.field(factory=trio.Event)
     _interval: float = 0.0
     _due: float = 0.0
-    _worked_at: float = attrs.field(factory=trio.current_time)
+    _retire_at: float = math.inf
 
     def __attrs_post_init__(self) -> None:
         self._reset()
+        self._note_work()
 
     def __repr__(self) -> str:
         state = "paused" if self.paused else "open"
@@ -99,7 +102,12 @@ class Room:
 
     def nudge(self) -> None:
         """There may be a message."""
-        self._nudged = True
+        self._nudged, self.empty = True, False
+        self._wake.set()
+
+    def drop(self) -> None:
+        """Have it retired as soon as it has nothing to do."""
+        self._retire_at = -math.inf
         self._wake.set()
 
     def note_told(self, control: Control) -> None:
@@ -135,9 +143,9 @@ class Room:
 
     @property
     def is_idle(self) -> bool:
-        """There is nothing to do or to remember, as far as is known."""
+        """There is nothing to do, as far as is known; it may be paused."""
         busy = self._nudged or self.synthetic or self.delivery
-        return not (busy or self.paused or self.untold)
+        return self.empty and not (busy or self.untold)
 
     # Its task.
 
@@ -150,10 +158,14 @@ class Room:
             message = await self._choose()
             if message is not None and await self._deliver(message):
                 self._nudged = True
-                self._worked_at = trio.current_time()
+                self._note_work()
                 self._reset()
             elif not await self._rest():
                 return
+
+    def _note_work(self) -> None:
+        retire_after = self.keeper.rules.retire_after
+        self._retire_at = math.inf if retire_after is None else trio.current_time() + retire_after
 
     def _reset(self) -> None:
         self._interval = self.keeper.rules.probe_every
@@ -174,7 +186,10 @@ class Room:
             self._nudged = True
             return None
         self._due = trio.current_time() + self._interval
+        if message is not None:
+            self.empty = False
         if message is None and not self.paused:
+            self.empty = not self._nudged
             self._interval = min(2 * self._interval, 2 * self.keeper.rules.probe_every)
         elif message is not None and self.paused:
             logger.info("room %r goes on: it was resumed, and no PLAY has come here", self.name)
@@ -187,11 +202,10 @@ class Room:
             await trio.lowlevel.checkpoint()
             return True
         self._wake = trio.Event()
-        retire_after = self.keeper.rules.retire_after
-        retire_at = math.inf if retire_after is None else self._worked_at + retire_after
-        with trio.CancelScope(deadline=min(self._due, retire_at if self.is_idle else math.inf)):
+        retire_at = self._retire_at if self.is_idle else math.inf
+        with trio.CancelScope(deadline=min(self._due, retire_at)):
             await self._wake.wait()
-        if not self.is_idle or trio.current_time() < retire_at:
+        if not self.is_idle or trio.current_time() < self._retire_at:
             return True
         return not await self.keeper.retire(self)
 
