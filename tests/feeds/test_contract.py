@@ -31,10 +31,11 @@ async def test_keeps(feed: str, promise: str, tmp_path: Path) -> None:
 
 async def test_what_has_failed_is_remembered_for_a_while() -> None:
     feed = MemoryFeed()
-    for number in range(1001):
+    for number in range(10_001):
         message = feed.post("a", "work", id=str(number))
+        assert message is not None
         await feed.fail(message, "why")
-    assert (len(feed.failed), "0" in feed.failed) == (1000, False)
+    assert (len(feed.failed), "0" in feed.failed) == (10_000, False)
 
 
 async def test_a_feed_that_breaks_a_promise_is_found() -> None:

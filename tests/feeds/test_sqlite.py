@@ -143,7 +143,7 @@ async def test_one_process_serves_and_others_may_post(tmp_path: Path) -> None:
 @contextmanager
 def fill(feed: Any) -> Iterator[None]:
     """The disk of this feed is full meanwhile."""
-    database: sqlite3.Connection = feed._database
+    database: sqlite3.Connection = feed._file._writer
     ((pages,),) = database.execute("PRAGMA page_count").fetchall()
     database.execute(f"PRAGMA max_page_count = {pages}").fetchall()
     try:
@@ -178,6 +178,7 @@ async def test_a_file_that_is_none_of_ours_is_named(
     path = tmp_path / "feed.db"
     if content is None:
         with sqlite3.connect(path) as database:
+            database.execute(f"PRAGMA application_id = {int.from_bytes(b'turn')}")
             database.execute("PRAGMA user_version = 99")
         database.close()
     else:

@@ -11,10 +11,9 @@ import attrs
 import trio
 
 from .._inbox import Claim, Control, ControlKind, Message
+from ._keeping import REMEMBERED, IdTaken, to_plain
 
 __all__ = ["MemoryFeed"]
-
-_REMEMBERED = 1000
 
 
 @attrs.define(eq=False)
@@ -27,6 +26,8 @@ class _Kept:
 class MemoryFeed:
     """A `turnstop.feeds.Feed` that is lost with the program.
 
+    It knows the ids of the 10,000 messages that have finished last, over all rooms.
+
     Args:
         attempts: how often a message is handled before its failing is final.
     """
@@ -35,18 +36,33 @@ class MemoryFeed:
         self._attempts = attempts
         self._send, self._receive = trio.open_memory_channel[Message | Control](math.inf)
         self._rooms: dict[str, dict[str, _Kept]] = {}
+        self._finished: dict[tuple[str, str], None] = {}
         self._paused: set[str] = set()
         self._numbers = itertools.count(1)
         self.failed: dict[str, str] = {}
         """Why messages have failed for good, by their ids: the newest."""
 
-    def post(self, room: str, content: Any, *, id: str | None = None) -> Message:
-        """Post a message. One whose id is waiting already is not posted again."""
-        name = f"m{next(self._numbers)}" if id is None else id
-        kept = self._rooms.setdefault(room, {}).setdefault(
-            name, _Kept(Message(room, name, content))
-        )
-        self._send.send_nowait(kept.message)
+    def post(self, room: str, content: Any, *, id: str | None = None) -> Message | None:
+        """Post a message.
+
+        Args:
+            id: of two with one id in one room, the second is not posted. None: a new one.
+
+        Returns:
+            The message, which may have been there before; None where it has finished already.
+
+        Raises:
+            IdTaken: one with this id is there, and has another content.
+        """
+        name = self._new_id(room) if id is None else id
+        if (room, name) in self._finished:
+            return None
+        kept = self._find(room, name)
+        if kept is None:
+            kept = self._rooms.setdefault(room, {})[name] = _Kept(Message(room, name, content))
+            self._send.send_nowait(kept.message)
+        elif kept.message.content != content:
+            raise IdTaken(room, name)
         return kept.message
 
     def control(self, control: Control) -> None:
@@ -77,6 +93,17 @@ class MemoryFeed:
             kept.claimed = False
         return {room: room in self._paused for room in (*self._rooms, *self._paused)}
 
+    def _new_id(self, room: str) -> str:
+        names = (f"m{number}" for number in self._numbers)
+        return next(
+            name
+            for name in names
+            if self._find(room, name) is None and (room, name) not in self._finished
+        )
+
+    def _find(self, room: str, id: str) -> _Kept | None:
+        return self._rooms.get(room, {}).get(id)
+
     def _kept(self) -> list[_Kept]:
         return [kept for room in self._rooms.values() for kept in room.values()]
 
@@ -97,7 +124,7 @@ class MemoryFeed:
         **Cancellation:** nothing is claimed.
         """
         await trio.lowlevel.checkpoint()
-        kept = self._rooms.get(message.room, {}).get(message.id)
+        kept = self._find(message.room, message.id)
         if kept is None:
             return Claim.FINISHED
         if message.room in self._paused:
@@ -113,7 +140,7 @@ class MemoryFeed:
         **Cancellation:** it stays claimed.
         """
         await trio.lowlevel.checkpoint()
-        kept = self._rooms.get(message.room, {}).get(message.id)
+        kept = self._find(message.room, message.id)
         if kept is not None:
             kept.claimed = False
 
@@ -123,7 +150,7 @@ class MemoryFeed:
         **Cancellation:** nothing is acknowledged.
         """
         await trio.lowlevel.checkpoint()
-        self._forget(message)
+        self._finish(message)
 
     async def applied(self, control: Control, rooms: Sequence[str]) -> None:
         """See `turnstop.feeds.Feed`.
@@ -142,7 +169,7 @@ class MemoryFeed:
         **Cancellation:** it has not failed.
         """
         await trio.lowlevel.checkpoint()
-        kept = self._rooms.get(message.room, {}).get(message.id)
+        kept = self._find(message.room, message.id)
         if kept is None:
             return
         # Of a message that it was told of twice, the second is the same attempt.
@@ -158,18 +185,24 @@ class MemoryFeed:
         **Cancellation:** it is not refused.
         """
         await trio.lowlevel.checkpoint()
-        kept = self._rooms.get(message.room, {}).get(message.id)
+        kept = self._find(message.room, message.id)
         if kept is not None and not kept.claimed:
             self._give_up(message, reason)
 
     def _give_up(self, message: Message, reason: str) -> None:
-        self.failed[message.id] = reason
-        while len(self.failed) > _REMEMBERED:
-            del self.failed[next(iter(self.failed))]
-        self._forget(message)
+        self.failed[message.id] = to_plain(reason)
+        _keep_newest(self.failed)
+        self._finish(message)
 
-    def _forget(self, message: Message) -> None:
+    def _finish(self, message: Message) -> None:
+        self._finished[message.room, message.id] = None
+        _keep_newest(self._finished)
         kept = self._rooms.get(message.room, {})
         kept.pop(message.id, None)
         if not kept:
             self._rooms.pop(message.room, None)
+
+
+def _keep_newest(found: dict[Any, Any]) -> None:
+    while len(found) > REMEMBERED:
+        del found[next(iter(found))]

@@ -1,0 +1,87 @@
+"""What stands in the file of `turnstop.feeds.sqlite`, as messages and controls."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import sqlite3
+from typing import Any, Final
+
+import attrs
+
+from .._inbox import Control, ControlKind, Message
+
+__all__ = ["can_be_kept", "look", "to_message", "to_text"]
+
+logger = logging.getLogger("turnstop.feeds")
+
+_BATCH: Final = 100
+
+
+def to_message(room: str, id: str, content: str, attempt: int) -> Message:
+    """A row of messages."""
+    return Message(room, id, json.loads(content), attempt)
+
+
+def to_text(control: Control) -> str:
+    """What stands in a row of controls."""
+    return json.dumps({**attrs.asdict(control), "kind": control.kind.value})
+
+
+def _to_control(number: int, text: str) -> Control | None:
+    try:
+        found = json.loads(text)
+        return Control(**{**found, "kind": ControlKind(found["kind"])})
+    except (LookupError, TypeError, ValueError) as error:
+        # A newer turnstop has written it. Those behind it are to be heard.
+        logger.warning("control %d in the file is not understood: %s", number, type(error).__name__)
+        return None
+
+
+def can_be_kept(room: str) -> bool:
+    """Whether a file can have a room of this name."""
+    try:
+        room.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def look(
+    database: sqlite3.Connection, announced: int, heard: int
+) -> list[tuple[int, int, Message | Control | None]]:
+    """What was posted since, in the order in which it was: not always all of it.
+
+    Args:
+        announced: the number of the last message.
+        heard: the number of the last control.
+
+    Returns:
+        For a message its number, 0, and itself. For a control the number of the message that was
+        posted before it, its own, and itself; None where it cannot be understood.
+    """
+    # Controls first: of the messages before them, none is posted later.
+    controls = database.execute(
+        f"SELECT after, number, control FROM controls WHERE number > ?"
+        f" ORDER BY number LIMIT {_BATCH}",
+        (heard,),
+    ).fetchall()
+    messages = database.execute(
+        f"SELECT number, room, id, content, attempt FROM messages"
+        f" WHERE ended IS NULL AND number > ? ORDER BY number LIMIT {_BATCH}",
+        (announced,),
+    ).fetchall()
+    # Behind the last of a batch that is full there may be more of its kind.
+    until = min(
+        (rows[-1][0] for rows in (controls, messages) if len(rows) == _BATCH), default=math.inf
+    )
+    found: list[tuple[int, int, Any]] = [
+        (number, 0, to_message(*rest)) for number, *rest in messages if number <= until
+    ]
+    found += [
+        (after, number, _to_control(number, text))
+        for after, number, text in controls
+        if after <= until
+    ]
+    return sorted(found, key=lambda one: one[:2])
