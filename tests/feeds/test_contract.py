@@ -35,7 +35,7 @@ async def test_what_has_failed_is_remembered_for_a_while() -> None:
         message = feed.post("a", "work", id=str(number))
         assert message is not None
         await feed.fail(message, "why")
-    assert (len(feed.failed), "0" in feed.failed) == (10_000, False)
+    assert (len(feed.failed), ("a", "0") in feed.failed) == (10_000, False)
 
 
 async def test_a_feed_that_breaks_a_promise_is_found() -> None:

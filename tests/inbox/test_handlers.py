@@ -95,7 +95,7 @@ async def test_b6_a_stop_under_a_time_limit_is_a_stop() -> None:
         await trio.sleep(1)
         world.press(STOP)
         await trio.sleep(30)
-        assert (world.feed.failed, world.left()) == ({}, ["1"])
+        assert (world.failed, world.left()) == ({}, ["1"])
         assert world.requests() == ["stop"]
 
 
@@ -107,7 +107,7 @@ async def test_b7_a_stop_while_a_time_limit_unwinds_moves_no_deadline() -> None:
         world.press(STOP)
         await trio.sleep(10)
         assert [one.settled_at for one in world.settlements] == [12]
-        assert (world.left(), world.feed.failed) == (["1"], {})
+        assert (world.left(), world.failed) == (["1"], {})
 
 
 async def test_b8_a_turn_that_is_made_after_the_stop_is_never_begun() -> None:
@@ -191,7 +191,7 @@ async def test_b11_what_a_stopped_handler_raises_on_its_way_out_is_logged_once(
         await world.post("1")
         world.press(STOP)
         await settle()
-        assert (world.left(), world.feed.failed) == (["1"], {})
+        assert (world.left(), world.failed) == (["1"], {})
     assert caplog.text.count("ValueError") == 1
     assert "prompt" not in caplog.text
 
@@ -232,7 +232,7 @@ async def test_a_handler_that_swallows_its_time_limit_has_failed() -> None:
     async with serving(handle=swallowing, handle_within=5) as world:
         await world.post("1")
         await trio.sleep(6)
-        assert world.feed.failed == {"1": "took longer than 5 s"}
+        assert world.failed == {"1": "took longer than 5 s"}
 
 
 async def test_a_stop_in_the_second_turn_of_a_handler_leaves_its_message() -> None:
@@ -273,7 +273,7 @@ async def test_errors_in_groups_fail_the_message_and_nothing_else() -> None:
         await world.post("1", "2")
         await world.post("other", room="b")
         await trio.sleep(1.5)
-        assert world.feed.failed == {"1": "KeyError: '1'", "other": "KeyError: 'other'"}
+        assert world.failed == {"1": "KeyError: '1'", "other": "KeyError: 'other'"}
         await trio.sleep(1)
         assert world.left() == []
 
@@ -291,7 +291,7 @@ async def test_a_stop_wins_over_an_error_in_a_group_with_its_cancellation() -> N
         await world.post("1")
         world.press(STOP)
         await settle()
-        assert (world.left(), world.feed.failed) == (["1"], {})
+        assert (world.left(), world.failed) == (["1"], {})
 
 
 async def test_a_failed_turn_fails_its_message_and_the_next_runs() -> None:
@@ -299,7 +299,7 @@ async def test_a_failed_turn_fails_its_message_and_the_next_runs() -> None:
         await world.post("1", "2")
         world.backend.remote.finish(OSError("gone"))
         await settle()
-        assert world.feed.failed == {"1": "OSError: gone"}
+        assert world.failed == {"1": "OSError: gone"}
         assert world.live == ["2"]
 
 

@@ -83,7 +83,7 @@ async def test_c3_a_message_is_refused_where_that_is_chosen() -> None:
     async with serving(backend=asking(), while_asking="refuse") as world:
         await world.post("1")
         await world.post("2")
-        assert world.feed.failed == {"2": "the room waits for a decision"}
+        assert world.failed == {"2": "the room waits for a decision"}
         assert (world.live, world.left()) == (["1"], ["1"])
         await world.post("other", room="b")
         assert world.live == ["1", "other"]
@@ -100,7 +100,7 @@ async def test_c3_a_message_that_is_handled_by_now_is_not_refused() -> None:
         await world.post("2")
         assert world.inbox.answer("a", "ask-1", "yes")
         await trio.sleep(10)
-        assert (world.done, world.live, world.feed.failed) == (["1"], ["2"], {})
+        assert (world.done, world.live, world.failed) == (["1"], ["2"], {})
 
 
 async def test_c4_an_answer_reaches_the_turn_and_it_goes_on() -> None:

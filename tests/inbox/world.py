@@ -154,6 +154,11 @@ class World:
     def left(self, room: str = "a") -> list[str]:
         return [message.id for message in self.feed.unfinished(room)]
 
+    @property
+    def failed(self) -> dict[str, str]:
+        """Why messages have failed for good."""
+        return {name: reason for (_, name), reason in self.feed.failed.items()}
+
     def requests(self) -> list[Any]:
         """What each turn's stop was, None where it had none."""
         return [one.request and one.request.kind for one in self.settlements]

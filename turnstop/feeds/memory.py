@@ -39,8 +39,8 @@ class MemoryFeed:
         self._finished: dict[tuple[str, str], None] = {}
         self._paused: set[str] = set()
         self._numbers = itertools.count(1)
-        self.failed: dict[str, str] = {}
-        """Why messages have failed for good, by their ids: the newest."""
+        self.failed: dict[tuple[str, str], str] = {}
+        """Why messages have failed for good, by room and id: the newest 10,000."""
 
     def post(self, room: str, content: Any, *, id: str | None = None) -> Message | None:
         """Post a message.
@@ -190,7 +190,7 @@ class MemoryFeed:
             self._give_up(message, reason)
 
     def _give_up(self, message: Message, reason: str) -> None:
-        self.failed[message.id] = to_plain(reason)
+        self.failed[message.room, message.id] = to_plain(reason)
         _keep_newest(self.failed)
         self._finish(message)
 
