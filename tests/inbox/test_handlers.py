@@ -211,19 +211,6 @@ async def test_a_handler_that_swallows_its_stop_has_not_handled_the_message() ->
         assert world.left() == ["1"]
 
 
-async def test_a_handler_without_a_turn_that_swallows_its_stop_has_not_either() -> None:
-    async def swallowing(world: World, delivery: Delivery) -> None:
-        async with world.handling(delivery):
-            with suppress(trio.Cancelled):
-                await trio.sleep_forever()
-
-    async with serving(handle=swallowing) as world:
-        await world.post("1")
-        world.press(STOP)
-        await settle()
-        assert world.left() == ["1"]
-
-
 async def test_a_handler_that_swallows_its_time_limit_has_failed() -> None:
     async def swallowing(world: World, delivery: Delivery) -> None:
         with suppress(trio.Cancelled):

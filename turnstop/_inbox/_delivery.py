@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, final
 
 import attrs
@@ -26,13 +26,13 @@ class Fate(enum.Enum):
     """What becomes of a message."""
 
     HANDLED = "handled"
-    """The handler has finished: it is acknowledged."""
+    """The handler has finished, or its turn has although it was stopped: it is acknowledged."""
     CONSUMED = "consumed"
-    """An INTERRUPT came: it is acknowledged."""
+    """An INTERRUPT cut the handler: it is acknowledged."""
     LEFT = "left"
-    """A STOP or the end of the inbox came: it is released."""
+    """A STOP or the end of the inbox cut the handler: it is released."""
     FAILED = "failed"
-    """The handler raised, or took too long."""
+    """The handler raised, or took too long; no control came."""
 
 
 @final
@@ -50,6 +50,7 @@ class Delivery:
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _turns: list[Turn] = attrs.field(factory=list)
     _control: Control | None = None
+    _raced: list[Turn] = attrs.field(factory=list)
     _open: bool = True
 
     @property
@@ -73,7 +74,7 @@ class Delivery:
         turn = self._rooms.turn(self.room, given)
         self._turns.append(turn)
         if self._control is not None:
-            turn.stop(self._control.reason, self._control.source)
+            self._race(turn, self._control)
         return turn
 
     def __repr__(self) -> str:
@@ -103,11 +104,26 @@ class Delivery:
         """Give a person's reply to one of `asks`; False where it does not wait any more."""
         return any(turn.answer(ask_id, reply) for turn in self._turns)
 
-    def mark(self, control: Control) -> None:
-        """A STOP or INTERRUPT came: cancel the handler. The last that comes decides the fate."""
-        if self._open:
-            self._control = control
-            self._scope.cancel()
+    def mark(self, control: Control, turn_ids: Sequence[str]) -> None:
+        """A STOP or INTERRUPT came: cancel the handler. The last that comes decides the fate.
+
+        Args:
+            turn_ids: the turns whose blocks it found open, and has asked to stop.
+        """
+        if not self._open:
+            return
+        if self._control is None:
+            for turn in self._turns:
+                if turn.turn_id in turn_ids or turn.task is None:
+                    self._race(turn, control)
+        self._control = control
+        self._scope.cancel()
+
+    def _race(self, turn: Turn, control: Control) -> None:
+        self._raced.append(turn)
+        if turn.task is None:
+            # Not entered yet, so that its room does not know it.
+            turn.stop(control.reason, control.source)
 
     async def run(
         self,
@@ -131,10 +147,24 @@ class Delivery:
         except Exception as error:
             reason = self._reason_of(error)
         self._open = False
+        if self._control is not None:
+            return self._fate_by(self._control, scope.cancelled_caught, bool(reason)), ""
         # A handler may swallow what cancels it; but its turn did not finish.
-        if scope.cancelled_caught or (scope.cancel_called and self._was_cut):
+        if scope.cancelled_caught or (scope.cancel_called and self._is_unfinished):
             reason = reason or f"took longer than {within:g} s"
-        return self._fate(reason)
+        if reason:
+            return Fate.FAILED, reason
+        return (Fate.LEFT if self._is_unfinished and self._is_closing else Fate.HANDLED), ""
+
+    def _fate_by(self, control: Control, was_cut: bool, raised: bool) -> Fate:
+        """What a control makes of it: nothing where it has lost the race against the work."""
+        raced = [turn for turn in self._raced if turn.task is not None]
+        if raced:
+            # Cut or not, what it reads was said by a turn that finished, or was not.
+            was_cut = raced[-1].ending is not Ending.FINISHED
+        if not (was_cut or raised):
+            return Fate.HANDLED
+        return Fate.LEFT if control.kind is ControlKind.STOP else Fate.CONSUMED
 
     def _reason_of(self, error: Exception) -> str:
         found = error
@@ -150,18 +180,9 @@ class Delivery:
         return f"{name}: {found}"
 
     @property
-    def _was_cut(self) -> bool:
+    def _is_unfinished(self) -> bool:
         """There were turns, and the last has not finished."""
         return bool(self._turns) and self._turns[-1].ending is not Ending.FINISHED
-
-    def _fate(self, reason: str) -> tuple[Fate, str]:
-        if self._control is not None and (self._was_cut or not self._turns):
-            stopped = self._control.kind is ControlKind.STOP
-            return (Fate.LEFT if stopped else Fate.CONSUMED), ""
-        # Otherwise a control has lost the race against the work.
-        if reason:
-            return Fate.FAILED, reason
-        return (Fate.LEFT if self._was_cut and self._is_closing else Fate.HANDLED), ""
 
     @property
     def _is_closing(self) -> bool:

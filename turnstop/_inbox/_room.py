@@ -138,7 +138,7 @@ class Room:
         # First the turn, whose backend is told before its body is cancelled; then the handler.
         receipt = self.keeper.rooms.stop(self.name, reason=control.reason, source=control.source)
         if delivery is not None:
-            delivery.mark(control)
+            delivery.mark(control, receipt.turn_ids)
         return receipt
 
     @property
