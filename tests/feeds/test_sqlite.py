@@ -18,7 +18,7 @@ from turnstop import Control
 from turnstop.feeds import Claim
 from turnstop.feeds.sqlite import FeedInUse, open_sqlite_feed
 
-from .contract import PLAY, STOP, post, press, received
+from .posting import PLAY, STOP, post, press, received
 
 OPEN = """
 import sys, trio
