@@ -12,7 +12,7 @@ import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from unittest import mock
 
 if __name__ == "__main__":
@@ -32,12 +32,13 @@ from hypothesis.stateful import (
 from kernel.backend import COMPLETED, FAILED, Act, Recorder, ending, passes, settle
 from trio.testing import MockClock
 
-from turnstop import Applied, Control, ControlKind, Delivery, Ending, Inbox, Message
+from turnstop import Applied, Control, ControlKind, Delivery, Ending, Inbox, Message, Turn
 from turnstop.feeds import MemoryFeed
 
 from .world import INTERRUPT, PLAY, STOP, Tap, World, serving
 
 ROOMS = ("a", "b", "c")
+BROKEN = ("receive", "next", "claim", "release", "acknowledge", "fail", "applied")
 TERMINAL = {"acknowledge", "fail"}
 
 
@@ -49,6 +50,8 @@ class Setting:
     starts_in: float = 0.0
     hydrates_in: float = 0.0
     turns: int = 1
+    after: float = 0.0
+    raises: str = "never"
     attempts: int = 1
     at_once: int = 32
     within: float = float("inf")
@@ -64,6 +67,38 @@ class Setting:
         return Recorder(start=Act(takes=self.starts_in), cancel=acts[self.cancel])
 
 
+@attrs.define(eq=False)
+class Try:
+    """What one call of the handler came to.
+
+    Attributes:
+        block: the turn whose block is open.
+        entered: turns whose blocks were.
+        returned, raised: how it ended; neither: it was cut, or has not ended.
+        shut: what cut it was the end of the inbox, whatever it raised then.
+        racing: what of `entered` a first control had to race against begins here.
+    """
+
+    block: Turn | None = None
+    entered: list[Turn] = attrs.field(factory=list)
+    returned: bool = False
+    raised: bool = False
+    shut: bool = False
+    racing: int | None = None
+
+    def race(self) -> None:
+        if self.racing is None:
+            self.racing = len(self.entered) - (self.block is not None)
+
+    @property
+    def is_done(self) -> bool:
+        """The work was done, whatever was pressed."""
+        raced = [] if self.racing is None else self.entered[self.racing :]
+        if raced and not self.raised:
+            return raced[-1].ending is Ending.FINISHED
+        return self.returned
+
+
 class Ledger(World):
     """A world that notes what happens, and raises what must not."""
 
@@ -76,7 +111,8 @@ class Ledger(World):
         self.begun: dict[str, list[str]] = {room: [] for room in ROOMS}
         self.paused: set[str] = set()
         self.decided: dict[str, ControlKind] = {}
-        self.handling_now: dict[str, Delivery] = {}
+        self.tries: dict[Delivery, Try] = {}
+        self.failures: dict[str, set[Delivery | None]] = {}
         self.pressed: list[Control] = []
         self.asked: list[str] = []
         self.shutting = False
@@ -108,17 +144,25 @@ class Ledger(World):
         return [message for room in ROOMS for message in self.feed.unfinished(room)]
 
     def judge(self, name: str, message: Message) -> None:
-        """What the feed is told agrees with what was pressed while the message was handled."""
-        decided, delivery = self.decided.get(message.id), self.handling_now.get(message.id)
-        finished = delivery is not None and (
-            delivery._turns and delivery._turns[-1].ending is Ending.FINISHED
-        )
+        """What the feed is told agrees with what was pressed and with what the handler did."""
+        served = self.inbox._served.get(message.room)
+        delivery = None if served is None else served.delivery
+        tried = Try() if delivery is None else self.tries.get(delivery, Try())
+        decided = self.decided.get(message.id)
+        told = f"the feed was told {name} of {message.id}: {decided}, {tried}"
         if decided is None:
-            assert name != "release" or self.shutting, f"{message.id} was given back unasked"
-        elif decided is STOP and not finished:
-            assert name == "release", f"{message.id} was stopped, and the feed told {name}"
-        elif decided is INTERRUPT and not finished:
-            assert name == "acknowledge", f"{message.id} was interrupted, and the feed told {name}"
+            may = {"acknowledge"} if tried.returned else {"fail"}
+            if not (tried.returned or tried.raised or self.setting.within < float("inf")):
+                may.clear()
+        elif tried.is_done:
+            may = {"acknowledge"}
+        else:
+            may = {"release"} if decided is STOP else {"acknowledge"}
+        if self.shutting and decided is not INTERRUPT:
+            may = {"release"} if tried.shut else {*may, "release"}
+        assert name in may, told
+        if name == "fail":
+            self.failures.setdefault(message.id, set()).add(delivery)
 
     async def handle(self, delivery: Delivery) -> None:
         room, name = delivery.room, delivery.message.id
@@ -126,15 +170,40 @@ class Ledger(World):
             self.check_begin(room, name, delivery)
         except AssertionError as fault:
             self.faults.append(fault)
-        self.handling_now[name] = delivery
-        async with self.handling(delivery):
-            for _ in range(self.setting.turns):
-                async with delivery.turn() as turn:
-                    async for _event in turn:
-                        pass
+        tried = self.tries[delivery] = Try()
+        try:
+            async with self.handling(delivery):
+                await self._work(delivery, tried)
+            if self.setting.raises == "at first" and self.begun[room].count(name) == 1:
+                raise ValueError
+        except BaseException as error:
+            tried.block, tried.raised = None, isinstance(error, Exception)
+            tried.shut = self.shutting and not tried.raised
+            if isinstance(error, trio.Cancelled) and self.setting.raises == "when cut":
+                tried.raised = True
+                self._complain()
+            raise
+        tried.returned = True
+
+    @staticmethod
+    def _complain() -> NoReturn:
+        raise ValueError
+
+    async def _work(self, delivery: Delivery, tried: Try) -> None:
+        for _ in range(self.setting.turns):
+            tried.block = delivery.turn()
+            tried.entered.append(tried.block)
+            async with tried.block as turn:
+                async for _event in turn:
+                    pass
+            tried.block = None
+            if self.setting.after:
+                await trio.sleep(self.setting.after)
 
     def check_begin(self, room: str, name: str, delivery: Delivery) -> None:
         assert room not in self.paused, f"{name} was begun in a paused room"
+        failed = len(self.failures.get(name, ()))
+        assert delivery.message.attempt <= failed, f"{name} failed {failed} times: {delivery}"
         assert name not in self.over, f"{name} was begun, and is over"
         mine = {*self.posted[room], *self.made[room]}
         assert not mine & {*self.live}, f"{name} was begun beside {self.live}"
@@ -174,6 +243,8 @@ class Ledger(World):
             return
         if delivery is not None and delivery._open:
             self.decided[delivery.message.id] = control.kind
+            if delivery in self.tries:
+                self.tries[delivery].race()
         if control.kind is STOP:
             self.paused.add(room)
 
@@ -289,6 +360,9 @@ class Ledger(World):
     def check_end(self) -> None:
         if self.faults:
             raise self.faults[0]
+        for name, how in self.over.items():
+            failed = len(self.failures.get(name, ()))
+            assert how != "fail" or failed >= self.setting.attempts, f"{name} was given up"
         for room in ROOMS:
             assert {*self.posted[room]} <= {*self.over}, f"lost of {room}: {self.over}"
             first = list(dict.fromkeys(self.begun[room]))
@@ -326,7 +400,9 @@ class Schedules(RuleBasedStateMachine):
             starts_in=st.sampled_from([0.0, 0.3]),
             hydrates_in=st.sampled_from([0.0, 0.2]),
             turns=st.sampled_from([1, 2]),
-            attempts=st.sampled_from([1, 2]),
+            after=st.sampled_from([0.0, 0.3]),
+            raises=st.sampled_from(["never", "never", "at first", "when cut"]),
+            attempts=st.sampled_from([1, 3]),
             at_once=st.sampled_from([32, 1]),
             within=st.sampled_from([float("inf"), 20.0]),
             retire_after=st.sampled_from([None, 5.0]),
@@ -370,14 +446,14 @@ class Schedules(RuleBasedStateMachine):
         self.steps.append(("pass", count))
 
     @rule(
-        call=st.sampled_from(["receive", "next", "claim", "release", "acknowledge", "applied"]),
+        call=st.sampled_from(BROKEN),
         times=st.integers(1, 3),
     )
     def break_(self, call: str, times: int) -> None:
         self.steps.append(("break", call, times))
 
     @rule(
-        call=st.sampled_from(["receive", "next", "claim", "release", "acknowledge", "applied"]),
+        call=st.sampled_from(BROKEN),
         seconds=st.sampled_from([0.1, 2.0]),
         late=st.booleans(),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -218,3 +219,25 @@ async def test_only_a_time_limit_takes_too_long() -> None:
         world.press(STOP)
         await settle()
         assert fates(world) == ["fail", "acknowledge"]
+
+
+async def test_an_error_on_the_way_out_at_the_end_of_the_inbox_is_no_failure_of_the_message() -> None:
+    async def clumsy(world: World, delivery: Delivery) -> None:
+        try:
+            await world.handle(delivery)
+        finally:
+            raise ValueError
+
+    async with serving(handle=clumsy) as world:
+        await world.post("1")
+    assert ({*fates(world)}, world.left()) == ({"release"}, ["1"])
+
+
+async def test_a_handler_that_swallows_the_end_of_the_inbox_has_not_handled_its_message() -> None:
+    async def swallowing(world: World, delivery: Delivery) -> None:
+        with suppress(trio.Cancelled):
+            await world.handle(delivery)
+
+    async with serving(handle=swallowing) as world:
+        await world.post("1")
+    assert ({*fates(world)}, world.left()) == ({"release"}, ["1"])

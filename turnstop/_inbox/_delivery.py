@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, final
 
@@ -149,12 +150,12 @@ class Delivery:
         self._open = False
         if self._control is not None:
             return self._fate_by(self._control, scope.cancelled_caught, bool(reason)), ""
+        if (reason or self._is_unfinished) and self._is_ending:
+            return Fate.LEFT, ""
         # A handler may swallow what cancels it; but its turn did not finish.
         if scope.cancelled_caught or (scope.cancel_called and self._is_unfinished):
             reason = reason or f"took longer than {within:g} s"
-        if reason:
-            return Fate.FAILED, reason
-        return (Fate.LEFT if self._is_unfinished and self._is_closing else Fate.HANDLED), ""
+        return (Fate.FAILED if reason else Fate.HANDLED), reason
 
     def _fate_by(self, control: Control, was_cut: bool, raised: bool) -> Fate:
         """What a control makes of it: nothing where it has lost the race against the work."""
@@ -185,7 +186,10 @@ class Delivery:
         return bool(self._turns) and self._turns[-1].ending is not Ending.FINISHED
 
     @property
-    def _is_closing(self) -> bool:
-        settlement = self._turns[-1].settlement
+    def _is_ending(self) -> bool:
+        """The inbox ends, or the rooms do: what the handler has made of that is not its work."""
+        if trio.current_effective_deadline() == -math.inf:
+            return True
+        settlement = self._turns[-1].settlement if self._turns else None
         request = None if settlement is None else settlement.request
         return request is not None and request.kind == "closing"
