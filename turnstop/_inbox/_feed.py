@@ -125,11 +125,12 @@ class Feed(Protocol):
         **Cancellation:** it is finished, or not; it is said once more.
         """
 
-    async def fail(self, message: Message, reason: str) -> None:
-        """It was handled and failed. Whether it is tried again is the feed's to decide.
+    async def fail(self, message: Message, reason: str) -> bool:
+        """It was handled and failed. Whether it is tried again is the feed's to decide, and to say.
 
         **Cancellation:** it has failed, or not; it is said once more.
         """
+        ...
 
     async def refuse(self, message: Message, reason: str) -> None:
         """It came at a wrong time: it is finished, unless it is being handled by now.

@@ -163,7 +163,7 @@ class MemoryFeed:
         elif control.kind is ControlKind.PLAY:
             self._paused.difference_update(rooms)
 
-    async def fail(self, message: Message, reason: str) -> None:
+    async def fail(self, message: Message, reason: str) -> bool:
         """See `turnstop.feeds.Feed`.
 
         **Cancellation:** it has not failed.
@@ -171,13 +171,14 @@ class MemoryFeed:
         await trio.lowlevel.checkpoint()
         kept = self._find(message.room, message.id)
         if kept is None:
-            return
+            return False
         # Of a message that it was told of twice, the second is the same attempt.
         if message.attempt + 1 >= self._attempts:
             self._give_up(message, reason)
-        else:
-            again = attrs.evolve(kept.message, attempt=message.attempt + 1)
-            self._rooms[message.room][message.id] = _Kept(again)
+            return False
+        again = attrs.evolve(kept.message, attempt=message.attempt + 1)
+        self._rooms[message.room][message.id] = _Kept(again)
+        return True
 
     async def refuse(self, message: Message, reason: str) -> None:
         """See `turnstop.feeds.Feed`.

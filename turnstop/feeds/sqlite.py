@@ -132,10 +132,10 @@ class SqliteFeed:
         fn = partial(look, announced=self._announced, heard=self._heard)
         # All of it or nothing: where it raises, the same is looked for once more.
         for place, number, item in await self._file.read(fn):
-            if isinstance(item, Message):
-                self._announced = place
-            else:
+            if number:
                 self._heard = number
+            else:
+                self._announced = place
             if isinstance(item, Control):
                 self._untold.append((item, number))
             if item is not None:
@@ -212,7 +212,7 @@ class SqliteFeed:
         """
         await self._finish(message, "finished")
 
-    async def fail(self, message: Message, reason: str) -> None:
+    async def fail(self, message: Message, reason: str) -> bool:
         """See `turnstop.feeds.Feed`.
 
         **Cancellation:** it has failed, or not.
@@ -220,7 +220,7 @@ class SqliteFeed:
         attempt = message.attempt + 1
         if attempt >= self._attempts:
             await self._finish(message, "failed", reason, attempt)
-            return
+            return False
         update = (
             "UPDATE messages SET attempt = ?, reason = ?"
             " WHERE room = ? AND id = ? AND ended IS NULL"
@@ -228,6 +228,7 @@ class SqliteFeed:
         values = (attempt, to_plain(reason), message.room, message.id)
         await self._file.write(lambda database: database.execute(update, values))
         self._claimed.discard((message.room, message.id))
+        return True
 
     async def refuse(self, message: Message, reason: str) -> None:
         """See `turnstop.feeds.Feed`.
