@@ -61,7 +61,7 @@ async def test_what_is_not_finished_survives_and_what_is_does_not(tmp_path: Path
         await feed.acknowledge(again)
         assert await feed.next("a") == three
         # An id is posted once, finished or not.
-        await post(feed, "a", "1")
+        assert await post(feed, "a", "1") == [None]
         await feed.acknowledge(three)
         assert await feed.next("a") is None
 

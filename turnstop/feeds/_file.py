@@ -143,9 +143,10 @@ async def _patiently(
         try:
             return await trio.to_thread.run_sync(fn, *args, limiter=limiter)
         except sqlite3.OperationalError as error:
-            # Its last byte is the kind.
-            busy = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-            if not busy or time.monotonic() > until:
+            # Its last byte is the kind; what Python's own part raises has none.
+            kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            is_kept = kind in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            if not is_kept or time.monotonic() > until:
                 raise
         await trio.sleep(_PAUSE)
 

@@ -6,7 +6,8 @@ import json
 import logging
 import math
 import sqlite3
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import attrs
 
@@ -15,6 +16,8 @@ from .._inbox import Control, ControlKind, Message
 __all__ = ["can_be_kept", "look", "to_message", "to_text"]
 
 logger = logging.getLogger("turnstop.feeds")
+
+Result = TypeVar("Result")
 
 _BATCH: Final = 100
 
@@ -29,13 +32,18 @@ def to_text(control: Control) -> str:
     return json.dumps({**attrs.asdict(control), "kind": control.kind.value})
 
 
-def _to_control(number: int, text: str) -> Control | None:
+def _to_control(text: str) -> Control:
+    found = json.loads(text)
+    return Control(**{**found, "kind": ControlKind(found["kind"])})
+
+
+def _read(fn: Callable[..., Result], number: int, *row: Any) -> Result | None:
     try:
-        found = json.loads(text)
-        return Control(**{**found, "kind": ControlKind(found["kind"])})
+        return fn(*row)
     except (LookupError, TypeError, ValueError) as error:
-        # A newer turnstop has written it. Those behind it are to be heard.
-        logger.warning("control %d in the file is not understood: %s", number, type(error).__name__)
+        # A newer turnstop has written it, say. Those behind it are to be heard.
+        told = (fn.__name__.rpartition("_")[2], number, type(error).__name__)
+        logger.warning("%s %d in the file is not understood: %s", *told)
         return None
 
 
@@ -59,7 +67,7 @@ def look(
 
     Returns:
         For a message its number, 0, and itself. For a control the number of the message that was
-        posted before it, its own, and itself; None where it cannot be understood.
+        posted before it, its own, and itself. None where one cannot be understood.
     """
     # Controls first: of the messages before them, none is posted later.
     controls = database.execute(
@@ -77,10 +85,12 @@ def look(
         (rows[-1][0] for rows in (controls, messages) if len(rows) == _BATCH), default=math.inf
     )
     found: list[tuple[int, int, Any]] = [
-        (number, 0, to_message(*rest)) for number, *rest in messages if number <= until
+        (number, 0, _read(to_message, number, *rest))
+        for number, *rest in messages
+        if number <= until
     ]
     found += [
-        (after, number, _to_control(number, text))
+        (after, number, _read(_to_control, number, text))
         for after, number, text in controls
         if after <= until
     ]
