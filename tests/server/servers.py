@@ -21,6 +21,8 @@ from turnstop.transports.sse import EventParser
 Heard: TypeAlias = tuple[str, str, dict[str, Any]]
 TOKEN = "a-token-that-nobody-may-log"
 SETTINGS = Settings(token=TOKEN)
+HEADERS = f"Host: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+"""Of a request that is written by hand."""
 
 
 @attrs.frozen

@@ -10,7 +10,7 @@ import attrs
 import httpx2
 import pytest
 import trio
-from servers import SETTINGS, TOKEN, Served, serving
+from servers import HEADERS, SETTINGS, TOKEN, Served, serving
 
 from turnstop.adapters.local import Work
 from turnstop.events import Ask, Text, ToolCall
@@ -33,9 +33,7 @@ async def read_raw(served: Served, path: str, until: bytes) -> bytes:
     """What comes over the connection, up to something."""
     host, port = served.server.url.removeprefix("http://").split(":")
     async with await trio.open_tcp_stream(host, int(port)) as stream:
-        await stream.send_all(
-            f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
-        )
+        await stream.send_all(f"GET {path} HTTP/1.1\r\n{HEADERS}\r\n".encode())
         raw = b""
         while until not in raw:
             raw += await stream.receive_some()

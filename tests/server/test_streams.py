@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
+from typing import Any
+
 import attrs
+import pytest
 import trio
-from servers import SETTINGS, TOKEN, serving
+import trio.testing
+from servers import HEADERS, SETTINGS, serving
 
 from turnstop import StopBudget
 from turnstop.adapters.local import Work
 from turnstop.events import Text, ToolCall
 from turnstop.feeds import MemoryFeed
 from turnstop.server._ring import Record, Ring
-from turnstop.server._stream import place_of
+from turnstop.server._stream import EventResponse, Streams, place_of
 
 
 async def count(work: Work) -> None:
@@ -71,24 +76,100 @@ async def test_an_id_of_another_server_is_a_gap_and_then_all_that_is_kept() -> N
             assert kinds == ["gap", "message", "message"]
 
 
+async def test_an_id_from_before_all_that_is_kept_and_one_from_the_future_are_gaps() -> None:
+    async with serving(count, attrs.evolve(SETTINGS, room_events=3)) as served:
+        await served.say("kitchen", "5")
+        await served.until("/rooms/kitchen/events", "tool_call", id="4")
+        async with served.events("/rooms/kitchen/events") as events:
+            id, kind, _ = await events.receive()
+            assert kind == "tool_call"
+        epoch = id.rpartition("-")[0]
+        for place in ("0", "1", "999999"):
+            async with served.events("/rooms/kitchen/events", after=f"{epoch}-{place}") as events:
+                with trio.fail_after(5):
+                    kinds = [(await events.receive())[1] for _ in range(4)]
+            assert kinds == ["gap", *["tool_call"] * 3]
+
+
+async def test_where_nothing_was_lost_yet_the_beginning_is_no_gap() -> None:
+    ring, sent = Ring(most=10, most_bytes=1000), list[bytes]()
+    ring.add(Record(1, "text", "{}"))
+    ring.close()
+    await respond(EventResponse(ring, "e", 0, 15, Streams()), sent)
+    assert b"".join(sent) == b": turnstop\n\nid: e-1\nevent: text\ndata: {}\n\n"
+
+
+async def respond(response: EventResponse, sent: list[bytes], pause: float = 0) -> None:
+    async def send(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.body":
+            sent.append(message["body"])
+            await trio.sleep(pause)
+
+    await response({"type": "http", "method": "GET"}, trio.sleep_forever, send)
+
+
+async def test_whoever_does_not_read_is_held_a_little_of_the_ring_and_not_all(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    ring, sent = Ring(most=1000, most_bytes=4 * 2**20), list[bytes]()
+    for number in range(1, 401):
+        ring.add(Record(number, "text", "x" * 10_000))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(respond, EventResponse(ring, "e", None, 15, Streams()), sent, 1.0)
+        await trio.sleep(3.5)
+        # What is not taken yet is lost for it, as for one that comes later.
+        for number in range(401, 1401):
+            ring.add(Record(number, "text", "y"))
+        ring.close()
+    assert max(map(len, sent)) < 80_000
+    assert sum(chunk.count(b"event: gap") for chunk in sent) == 1
+    assert b"".join(sent).count(b"data: y") == 1000
+
+
+@pytest.mark.parametrize("path", ["/events", "/rooms/kitchen/events"])
+async def test_head_of_a_stream_is_answered_and_its_connection_goes_on(path: str) -> None:
+    async with serving(count, attrs.evolve(SETTINGS, streams=1)) as served:
+        await served.say("kitchen", "1")
+        host, port = served.server.url.removeprefix("http://").split(":")
+        async with await trio.open_tcp_stream(host, int(port)) as stream:
+            for head in (f"HEAD {path}", f"HEAD {path}", "GET /rooms"):
+                await stream.send_all(f"{head} HTTP/1.1\r\n{HEADERS}\r\n".encode())
+                with trio.fail_after(5):
+                    raw = await stream.receive_some()
+                assert raw.startswith(b"HTTP/1.1 200")
+                if "HEAD" in head:
+                    assert b"text/event-stream" in raw
+                    assert b"turnstop" not in raw
+
+
 def test_a_place_is_only_taken_from_an_id_of_this_server() -> None:
-    assert place_of("", "e") == 0
-    assert place_of("e-7", "e") == 7
-    assert place_of("f-7", "e") is None
-    assert place_of("e-\u0667", "e") is None
-    assert place_of("e-" + "9" * 1000, "e") == int("9" * 18)
+    assert place_of("", "e", 9) is None
+    assert place_of("e-0", "e", 9) == 0
+    assert place_of("e-9", "e", 9) == 9
+    for stranger in ("e-10", "f-7", "e-\u0667", "e-", "-7", "7", "e-" + "9" * 5000):
+        assert place_of(stranger, "e", 9) == -1
 
 
 def test_a_ring_keeps_the_latest_and_knows_what_it_lost() -> None:
     ring = Ring(most=3, most_bytes=1000)
     for number in range(1, 6):
         ring.add(Record(number, "text", "{}"))
-    assert [one.number for one in ring.after(0)] == [3, 4, 5]
-    assert ring.lost == 2
-    assert [one.number for one in ring.after(4)] == [5]
+    assert [one.number for one in ring.after(0, 1000)] == [3, 4, 5]
+    assert (ring.lost, ring.latest) == (2, 5)
+    assert [one.number for one in ring.after(4, 1000)] == [5]
     ring.add(Record(6, "text", "x" * 5000))
-    assert [one.number for one in ring.after(0)] == [6]
-    assert ring.lost == 5
+    assert [one.number for one in ring.after(0, 1000)] == [6]
+    assert (ring.lost, ring.latest) == (5, 6)
+    assert (Ring(3, 1000).latest, Ring(3, 1000, lost=7).latest) == (0, 7)
+
+
+def test_a_ring_is_read_a_little_at_a_time() -> None:
+    ring, heard = Ring(most=100, most_bytes=100_000), list[list[int]]()
+    for number, size in enumerate((10, 10, 10, 500, 10), 1):
+        ring.add(Record(number, "text", "x" * size))
+    while found := ring.after(heard[-1][-1] if heard else 0, 25):
+        heard.append([one.number for one in found])
+    assert heard == [[1, 2], [3], [4], [5]]
 
 
 async def test_whoever_does_not_read_slows_no_stop_and_holds_only_so_much() -> None:
@@ -100,7 +181,7 @@ async def test_whoever_does_not_read_slows_no_stop_and_holds_only_so_much() -> N
         silent = []
         for path in ("/events", "/rooms/kitchen/events") * 5:
             stream = await trio.open_tcp_stream(host, int(port))
-            head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+            head = f"GET {path} HTTP/1.1\r\n{HEADERS}\r\n"
             await stream.send_all(head.encode())
             silent.append(stream)
         await trio.sleep(1)  # for the connections to fill up
@@ -133,7 +214,7 @@ async def test_a_silent_stream_says_that_it_is_there() -> None:
     async with serving(count, attrs.evolve(SETTINGS, heartbeat=0.05)) as served:
         host, port = served.server.url.removeprefix("http://").split(":")
         async with await trio.open_tcp_stream(host, int(port)) as stream:
-            head = f"GET /events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+            head = f"GET /events HTTP/1.1\r\n{HEADERS}\r\n"
             await stream.send_all(head.encode())
             raw = b""
             while raw.count(b": \n\n") < 3:

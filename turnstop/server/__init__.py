@@ -14,11 +14,13 @@ turn, or its stop.
     _wire       bodies and events
     _desk       what is known of the rooms; messages, turns and controls pass by it
     _hearing    the feed, overheard
-    _guard      token, rate and size
+    _guard      name, token, rate and size
     _stream     events for a listener
     _routes     what is answered where
     _openapi    the same, as a document
     _app        all that, as one application
+    _address    where it listens
+    _connections  who is let in, and for how long
     _serving    what nests in what
     page        the page
 """

@@ -44,8 +44,8 @@ _PAGE: Final = {
 }
 
 
-def make_app(front: Front, version: str) -> ASGIApp:
-    """The application that answers for a front."""
+def make_app(front: Front, version: str, hosts: frozenset[str] | None) -> ASGIApp:
+    """The application that answers for a front, asked by one of these names; None: by any."""
     made = msgspec.json.encode(document(OPERATIONS, version))
 
     async def openapi(request: Request) -> Response:
@@ -59,7 +59,7 @@ def make_app(front: Front, version: str) -> ASGIApp:
     routes += [Route(path, _file(*found)) for path, found in _PAGE.items()]
     open_paths = {"/openapi.json", *_PAGE, *(one.path for one in OPERATIONS if one.is_open)}
     router = Router(routes, redirect_slashes=False)
-    guard = Guard(router, front.desk.settings, frozenset(open_paths))
+    guard = Guard(router, front.desk.settings, frozenset(open_paths), hosts)
     return _outermost(ExceptionMiddleware(_safely(guard), {HTTPException: _refuse}))
 
 
@@ -85,22 +85,12 @@ def _outermost(app: ASGIApp) -> ASGIApp:
                 MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
 
-        if scope["type"] == "lifespan":
-            await _live(receive, send)
-            return
         if scope["type"] == "http":
             # Starlette refuses in plain text where it knows of no application.
             scope = {**scope, "path": path_of(scope), "app": app}
         await app(scope, receive, send_more)
 
     return outermost
-
-
-async def _live(receive: Receive, send: Send) -> None:
-    """Say yes: what the application needs was opened before it was made."""
-    for step in ("startup", "shutdown"):
-        await receive()
-        await send({"type": f"lifespan.{step}.complete"})
 
 
 def _safely(app: ASGIApp) -> ASGIApp:

@@ -1,7 +1,7 @@
-"""What a request passes before anything looks at it: its token, its rate, its size.
+"""What a request passes before anything looks at it: its host, its token, its rate, its size.
 
-In this order: who does not bear the token learns nothing and uses up nobody's rate, and a body is
-not read before it is known to be wanted.
+In this order: who does not bear the token learns nothing and uses up the rate of nobody who does,
+and a body is not read before it is known to be wanted.
 """
 
 from __future__ import annotations
@@ -55,23 +55,28 @@ class Guard:
 
     Attributes:
         open_paths: what is answered without a token.
+        hosts: the names that it may be asked by; None: any.
     """
 
     app: ASGIApp
     settings: Settings
     open_paths: frozenset[str]
+    hosts: frozenset[str] | None
     _requests: Bucket = attrs.field(init=False)
     _controls: Bucket = attrs.field(init=False)
+    _strangers: Bucket = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._requests = Bucket(self.settings.rate, self.settings.burst)
-        self._controls = Bucket(self.settings.rate, self.settings.burst)
+        rate, burst = self.settings.rate, self.settings.burst
+        self._requests = Bucket(rate, burst)
+        self._controls = Bucket(rate, burst)
+        self._strangers = Bucket(rate, burst)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it.
 
         Raises:
-            HTTPException: it is refused: 401 or 429.
+            HTTPException: it is refused: 401, 421 or 429.
 
         **Cancellation:** the connection is dropped.
         """
@@ -81,17 +86,34 @@ class Guard:
 
     def _check(self, scope: Scope) -> None:
         path: str = scope["path"]
-        if path in self.open_paths:
-            return
-        if not self._bears_token(Headers(scope=scope)):
+        headers = Headers(scope=scope)
+        self._check_host(headers)
+        if not self._bears_token(headers):
+            self._take(self._strangers)
+            if path in self.open_paths:
+                return
             raise HTTPException(
                 401,
                 "this needs the token that the server printed: Authorization: Bearer TOKEN",
                 {"WWW-Authenticate": "Bearer"},
             )
         is_control = scope["method"] == "POST" and path.endswith(_CONTROLS)
-        seconds = (self._controls if is_control else self._requests).take()
-        if seconds:
+        self._take(self._controls if is_control else self._requests)
+
+    def _check_host(self, headers: Headers) -> None:
+        if self.hosts is None:
+            return
+        host, colon, port = headers.get("host", "").rpartition(":")
+        # A colon is in an IPv6 address too, which brackets end.
+        name = host if colon and port.isdigit() else f"{host}{colon}{port}"
+        if name.lower().removesuffix(".") not in self.hosts:
+            # A page may have had its own name point here (DNS rebinding).
+            raise HTTPException(
+                421, "the server is not asked by this name: see --allow-host, Settings.hosts"
+            )
+
+    def _take(self, bucket: Bucket) -> None:
+        if seconds := bucket.take():
             raise HTTPException(
                 429,
                 f"more than {self.settings.rate:g} requests a second: try again later",
@@ -106,17 +128,22 @@ class Guard:
         )
 
 
-async def read_body(request: Request, limit: int) -> bytes:
+async def read_body(request: Request, limit: int, silence: float) -> bytes:
     """Read a request's body.
 
     Raises:
-        HTTPException: 413: it is longer than that many bytes.
+        HTTPException: 413: it is longer than that many bytes. 408: nothing of it has come for that
+            many seconds. 400: it was cut off.
 
     **Cancellation:** the rest is not read.
     """
     length, chunks, is_more = 0, list[bytes](), True
     while is_more and length <= limit * _DRAINED:
-        message = await request.receive()
+        with trio.move_on_after(silence) as scope:
+            message = await request.receive()
+        if scope.cancelled_caught:
+            text = f"nothing of the body has come for {silence:g} seconds"
+            raise HTTPException(408, text, {"Connection": "close"})
         if message["type"] == "http.disconnect":
             raise HTTPException(400, "the body was cut off")
         chunk: bytes = message.get("body", b"")

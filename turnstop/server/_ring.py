@@ -43,11 +43,13 @@ class Ring:
         most_bytes: bytes of data that are kept; the latest record is kept whatever its size.
         lost: the number of the last record that was dropped, and of none before it is anything
             kept.
+        listeners: streams that are made of it.
     """
 
     most: int
     most_bytes: int
     lost: int = 0
+    listeners: int = 0
     _records: deque[Record] = attrs.field(factory=deque, init=False)
     _bytes: int = attrs.field(default=0, init=False)
     _closed: bool = attrs.field(default=False, init=False)
@@ -70,9 +72,25 @@ class Ring:
         self._closed = True
         self._lot.unpark_all()
 
-    def after(self, number: int) -> Sequence[Record]:
-        """The records that are kept and come after this number, the oldest first."""
-        return [*self._after(number)][::-1]
+    @property
+    def latest(self) -> int:
+        """The number of the last record; 0: there was none."""
+        return self._records[-1].number if self._records else self.lost
+
+    def after(self, number: int, most_bytes: int) -> Sequence[Record]:
+        """The first records that are kept and come after this number, the oldest first.
+
+        Args:
+            number: of the last record that is not wanted.
+            most_bytes: bytes of data that are wanted at once; a record may have more by itself.
+        """
+        found, length = list[Record](), 0
+        for record in [*self._after(number)][::-1]:
+            length += len(record.data)
+            if found and length > most_bytes:
+                break
+            found.append(record)
+        return found
 
     def _after(self, number: int) -> Iterator[Record]:
         for record in reversed(self._records):
@@ -80,12 +98,12 @@ class Ring:
                 return
             yield record
 
-    async def wait_after(self, number: int) -> Sequence[Record]:
-        """Wait for records after this number; empty when the ring is closed and has none.
+    async def wait_after(self, number: int, most_bytes: int) -> Sequence[Record]:
+        """Wait for records as of `after`; empty when the ring is closed and has none.
 
         **Cancellation:** loses nothing.
         """
         await trio.lowlevel.checkpoint()
-        while not (found := self.after(number)) and not self._closed:
+        while not (found := self.after(number, most_bytes)) and not self._closed:
             await self._lot.park()
         return found

@@ -104,7 +104,8 @@ class Front:
         if self._streams.count >= settings.streams:
             text = f"{settings.streams} streams of events are read already"
             raise HTTPException(429, text, {"Retry-After": "10"})
-        place = place_of(request.headers.get("last-event-id", ""), desk.epoch)
+        heard = request.headers.get("last-event-id", "")
+        place = place_of(heard, desk.epoch, desk.everything.latest)
         return EventResponse(ring, desk.epoch, place, settings.heartbeat, self._streams)
 
     def _check_open(self) -> None:
@@ -119,7 +120,8 @@ class Front:
         return found
 
     async def _body(self, request: Request, kind: type[Body]) -> Body:
-        given = await read_body(request, self.desk.settings.body)
+        settings = self.desk.settings
+        given = await read_body(request, settings.body, settings.silence)
         if not given and kind is Press:
             given = b"{}"
         try:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import importlib.metadata
 import inspect
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, cast, final
+from typing import Any, final
 
 import attrs
-import hypercorn
 import trio
-from hypercorn.trio import serve
 
 from .._budget import StopBudget
 from .._inbox import Feed, Inbox, Message, serve_rooms
@@ -21,7 +19,9 @@ from .._records import Statistics
 from .._rooms import Rooms, open_rooms
 from .._unwrap import open_private_nursery
 from ..abc import Backend
+from ._address import listening
 from ._app import make_app
+from ._connections import Connections
 from ._desk import Desk
 from ._hearing import Overheard
 from ._routes import Front
@@ -63,24 +63,6 @@ def _poster(feed: Any) -> Callable[..., Awaitable[Message]]:
     return post
 
 
-def _config(settings: Settings, sockets: Sequence[int]) -> hypercorn.Config:
-    config = hypercorn.Config()
-    config.bind = [f"fd://{number}" for number in sockets]
-    config.accesslog = None
-    config.errorlog = None
-    config.include_server_header = False
-    config.graceful_timeout = settings.close_within
-    return config
-
-
-async def _listen(settings: Settings) -> tuple[str, list[int]]:
-    """Where it is, and the sockets; here, for Hypercorn would leave open what it cannot bind."""
-    listeners = await trio.open_tcp_listeners(settings.port, host=settings.host)
-    host, port = listeners[0].socket.getsockname()[:2]
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    return url, [listener.socket.detach() for listener in listeners]
-
-
 @asynccontextmanager
 async def open_server(
     backend: Backend[Any],
@@ -102,26 +84,25 @@ async def open_server(
         OSError: the address is taken, or is none.
 
     When the body is left, no more is taken, every turn is stopped and settled within the budget,
-    and unfinished messages stay in the feed; whoever listens hears that; then the connections end.
+    and unfinished messages stay in the feed; whoever listens hears that; then the connections end,
+    within `close_within`, whoever does not read.
 
-    **Cancellation:** does the same, and drops the connections.
+    **Cancellation:** does the same, and drops the connections at once.
     """
     desk = Desk(settings, _poster(feed))
     over = trio.Event()
-    async with open_private_nursery() as connections:
+    # The address before any turn: one that is taken is found while nothing has begun.
+    async with listening(settings) as address, open_private_nursery() as connections:
         try:
             async with open_rooms(backend, budget=budget) as rooms:
                 async with open_private_nursery() as nursery:
                     inbox = await nursery.start(_serving(rooms, desk, feed))
                     desk.open(inbox)
-                    app = make_app(Front(desk, rooms.statistics), _version())
-                    url, sockets = await _listen(settings)
-                    config = _config(settings, sockets)
-                    await connections.start(
-                        partial(serve, cast("Any", app), config, shutdown_trigger=over.wait)
-                    )
+                    app = make_app(Front(desk, rooms.statistics), _version(), address.hosts)
+                    serve = Connections(app, settings).serve
+                    await connections.start(serve, address.listeners, over)
                     try:
-                        yield Server(url, rooms, inbox)
+                        yield Server(address.url, rooms, inbox)
                     finally:
                         desk.closing = True
                     nursery.cancel_scope.cancel()

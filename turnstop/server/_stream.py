@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
 import trio
@@ -17,16 +17,31 @@ from ._wire import to_line
 __all__ = ["EventResponse", "Streams", "place_of"]
 
 Write: TypeAlias = Callable[[bytes], Awaitable[None]]
+_ELSEWHERE: Final = -1
+_DIGITS: Final = 18
+_BATCH: Final = 64 * 1024
+"""Bytes of data that are held for a listener that does not read, roughly."""
 
 
-def place_of(last_event_id: str, epoch: str) -> int | None:
-    """The number of the event that was heard last; 0: none. None: it is none of this server."""
+def place_of(last_event_id: str, epoch: str, latest: int) -> int | None:
+    """The number of the event that was heard last.
+
+    Args:
+        last_event_id: as it is said; empty: nothing was heard.
+        epoch: this server's.
+        latest: the number of this server's last event.
+
+    Returns:
+        None where nothing was heard, and so nothing missed; -1 where it is no event that this
+        server has sent.
+    """
     if not last_event_id:
-        return 0
+        return None
     heard, _, number = last_event_id.rpartition("-")
     if heard != epoch or not (number.isascii() and number.isdigit()):
-        return None
-    return int(number[:18])
+        return _ELSEWHERE
+    found = int(number[:_DIGITS])
+    return found if found <= latest else _ELSEWHERE
 
 
 @attrs.define
@@ -49,8 +64,7 @@ class EventResponse(Response):
         Args:
             ring: whose records.
             epoch: what begins the id of each event.
-            place: the number of the event heard last; 0: from the first that is kept; None: from
-                there too, and there is a gap before.
+            place: the number of the event heard last, as of `place_of`.
             heartbeat: seconds of silence, after which a comment is sent.
             streams: counts it, while it lasts.
         """
@@ -65,11 +79,16 @@ class EventResponse(Response):
         **Cancellation:** the stream breaks; whoever reads it may take it up again.
         """
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        if scope["method"] == "HEAD":
+            await send(start)
+            await send({"type": "http.response.body", "body": b""})
+            return
 
         async def write(data: bytes) -> None:
             await send({"type": "http.response.body", "body": data, "more_body": True})
 
         self._streams.count += 1
+        self._ring.listeners += 1
         try:
             async with open_private_nursery() as nursery:
                 nursery.start_soon(_cancel_when_gone, receive, nursery.cancel_scope)
@@ -79,19 +98,19 @@ class EventResponse(Response):
                 nursery.cancel_scope.cancel()
         finally:
             self._streams.count -= 1
+            self._ring.listeners -= 1
 
     async def _tell(self, write: Write) -> None:
         ring = self._ring
-        await write(self._gap() if self._place is None else b": turnstop\n\n")
-        # Whoever has heard nothing has missed nothing.
-        number = self._place or ring.lost
+        await write(b": turnstop\n\n")
+        number = ring.lost if self._place is None else self._place
         while True:
             if number < ring.lost:
                 number = ring.lost
                 await write(self._gap())
             found: list[Record] | None = None
             with trio.move_on_after(self._heartbeat):
-                found = [*await ring.wait_after(number)]
+                found = [*await ring.wait_after(number, _BATCH)]
             if found is None:
                 await write(b": \n\n")
             elif not found:
