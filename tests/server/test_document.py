@@ -12,10 +12,11 @@ from starlette.routing import Route, Router
 
 from turnstop.adapters.local import Work
 from turnstop.events import Ask
+from turnstop.server._app import _PAGE
 from turnstop.server._openapi import document
 from turnstop.server._routes import OPERATIONS
 
-UNLISTED = {"/", "/style.css", "/app.js", "/openapi.json"}
+UNLISTED = {*_PAGE, "/openapi.json"}
 
 
 async def asks(work: Work) -> None:

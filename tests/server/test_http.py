@@ -225,6 +225,7 @@ async def test_a_stop_keeps_the_message_and_play_has_it_worked_on_anew() -> None
         await served.say("kitchen", "wait")
         turn = await served.until("/events", "turn")
         pressed = await served.press("kitchen", "stop", reason="enough")
+        assert pressed.pop("last_event_id")
         assert pressed == {"rooms": ["kitchen"], "turn_ids": [turn["turn_id"]], "repeated": False}
         settlement = await served.until("/events", "settlement")
         assert settlement["ending"] == "stopped"
@@ -284,6 +285,7 @@ async def test_a_control_is_applied_once_by_its_id_and_only_to_its_turn() -> Non
         assert (await served.press("kitchen", "stop", turn_id=turn, id="c1"))["turn_ids"] == [turn]
         await served.press("kitchen", "play")
         again = await served.press("kitchen", "stop", id="c1")
+        assert again.pop("last_event_id")
         assert again == {"rooms": [], "turn_ids": [], "repeated": True}
 
 

@@ -2,7 +2,7 @@
 
 It stands between the HTTP side and the inbox. It takes messages to the feed, hears what becomes of
 them (`_hearing`), reads the turns, and writes all that down in rings. Nothing here waits for
-whoever listens to them.
+whoever listens to them. Whether a room is paused, and what its turn waits for, it asks the inbox.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, final
 
 import attrs
+import trio
 
-from .._inbox import Applied, Control, ControlKind, Delivery, Inbox, Message
-from .._records import Settlement
-from ..events import Ask
+from .._inbox import Applied, Control, Delivery, Inbox, Message
+from ..events import Ask, Event
 from ._ring import Record, Ring
+from ._seat import Seat
 from ._settings import Settings
-from ._wire import AskedFor, RoomState, describe, to_line
+from ._wire import RoomState, asked_for, describe, fit, to_line
 
-__all__ = ["Desk", "Seat", "TooManyRooms"]
+__all__ = ["Desk", "TooManyRooms"]
 
 logger = logging.getLogger("turnstop.server")
 
@@ -33,58 +34,28 @@ class TooManyRooms(Exception):
     """There are as many rooms as there may be, and each has something to do."""
 
 
-@attrs.define(eq=False)
-class Seat:
-    """A room, as the server sees it.
-
-    Attributes:
-        waiting: ids of messages that are not finished.
-        asks: questions of its turn, by id; answered ones are taken out.
-    """
-
-    room: str
-    ring: Ring
-    settlements: deque[dict[str, object]]
-    paused: bool = False
-    turn_id: str | None = None
-    waiting: dict[str, None] = attrs.field(factory=dict)
-    asks: dict[str, Ask] = attrs.field(factory=dict)
-
-    @property
-    def is_idle(self) -> bool:
-        """Nothing is lost where it is forgotten, except what has been."""
-        return not (self.paused or self.turn_id or self.waiting)
-
-    def state(self) -> RoomState:
-        """How it stands."""
-        asks = [
-            AskedFor(one.id, one.kind, one.text, list(one.choices)) for one in self.asks.values()
-        ]
-        return RoomState(self.room, self.paused, self.turn_id, asks, len(self.waiting))
-
-
 @final
 @attrs.define(eq=False)
 class Desk:
     """All rooms of a server.
 
     Attributes:
-        post: puts a message into the feed.
+        post: puts a message into the feed; gives None where one with its id has finished.
         epoch: tells this server's event numbers from those of one before it.
         everything: the events of all rooms.
         closing: nothing more is taken.
+        seats: the rooms that are known, those that were used last at the end.
     """
 
     settings: Settings
-    post: Callable[..., Awaitable[Message]]
+    post: Callable[..., Awaitable[Message | None]]
     epoch: str = attrs.field(factory=lambda: secrets.token_hex(4))
     closing: bool = False
     everything: Ring = attrs.field(init=False)
     seats: OrderedDict[str, Seat] = attrs.field(factory=OrderedDict, init=False)
     _inbox: Inbox | None = attrs.field(default=None, init=False)
     _number: int = attrs.field(default=0, init=False)
-    _finished: OrderedDict[str, None] = attrs.field(factory=OrderedDict, init=False)
-    _pressed: deque[Control] = attrs.field(factory=deque, init=False)
+    _finished: OrderedDict[tuple[str, str], None] = attrs.field(factory=OrderedDict, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.everything = Ring(self.settings.all_events, self.settings.all_bytes)
@@ -94,65 +65,72 @@ class Desk:
     def open(self, inbox: Inbox) -> None:
         """Take over: from now on there is somebody who handles messages."""
         self._inbox = inbox
+        for seat in self.seats.values():
+            self._show_paused(seat)
 
     async def send(self, room: str, content: str, id: str | None) -> str:
         """Take a message; return its id when it is kept.
 
         Raises:
             TooManyRooms: it would make one more room than there may be.
+            IdTaken: a message with this id and another content is not finished.
 
         **Cancellation:** it is taken, or not.
         """
-        self.seat(room, made_by_us=True)
-        message = await self.post(room, content, id=id)
-        self.note_message(message)
-        # A stop that comes next finds the room, though the inbox has not heard of the message.
         assert self._inbox is not None
+        if room not in self.seats:
+            seat = self.seat(room, made_by_us=True)
+            # A stop that comes while it is being written finds the room.
+            self._inbox.nudge(room)
+        else:
+            seat = self.seat(room)
+        seat.posting += 1
+        try:
+            message = await self.post(room, content, id=id)
+        finally:
+            seat.posting -= 1
+        if message is None:
+            return str(id)
+        self.note_message(message)
+        # Not before it is there; and the feed may announce it much later.
         self._inbox.nudge(room)
         return message.id
 
     def press(self, control: Control) -> Applied:
-        """Apply a control, in this step."""
+        """Apply a control, in this step; `note_control` tells of it."""
         assert self._inbox is not None
-        applied = self._inbox.control(control)
-        self._pressed.append(control)
-        for turn_id in applied.turn_ids:
-            logger.info("%s: turn %s is asked to stop", control.kind.value, turn_id)
-        for room in applied.rooms:
-            self._note_control(control, self.seat(room), applied.turn_ids)
-        return applied
+        return self._inbox.control(control)
 
-    def note_applied(self, control: Control, rooms: Sequence[str]) -> None:
-        """The feed was told of a control, in order: one that was pressed here, or its own."""
-        if self._pressed and self._pressed[0] is control:
-            self._pressed.popleft()
-            return
-        for room in rooms:
-            seat = self.seat(room)
-            turn_ids = () if seat.turn_id is None else (seat.turn_id,)
-            self._note_control(control, seat, turn_ids)
+    def answer(self, room: str, ask_id: str, reply: object, turn_id: str | None = None) -> bool:
+        """Give a person's reply; False where nobody waits for it.
 
-    def _note_control(self, control: Control, seat: Seat, turn_ids: Sequence[str]) -> None:
-        told = {"reason": control.reason, "source": control.source, "id": control.id}
-        if control.kind is not ControlKind.PLAY and seat.turn_id in turn_ids:
-            told_of = {"turn_id": seat.turn_id, "control": control.kind.value, **told}
-            self.tell(seat, "stopping", told_of)
-        if control.kind is ControlKind.STOP and not seat.paused:
-            seat.paused = True
-            self.tell(seat, "paused", told)
-        elif control.kind is ControlKind.PLAY and seat.paused:
-            seat.paused = False
-            self.tell(seat, "resumed", told)
-
-    def answer(self, room: str, ask_id: str, reply: object) -> bool:
-        """Give a person's reply; False where nobody waits for it."""
+        Args:
+            turn_id: only where this turn asks.
+        """
         seat = self.seats[room]
         assert self._inbox is not None
-        if not self._inbox.answer(room, ask_id, reply):
+        self._note_withdrawn(seat)
+        found = next((id for id, told in seat.asks.items() if told.id == ask_id), None)
+        if found is None or turn_id not in (None, seat.turn_id):
             return False
-        seat.asks.pop(ask_id, None)
+        if not self._inbox.answer(room, found, reply):
+            return False
+        del seat.asks[found]
         self.tell(seat, "answered", {"turn_id": seat.turn_id, "ask": ask_id})
         return True
+
+    def state(self, seat: Seat) -> RoomState:
+        """How a room stands."""
+        assert self._inbox is not None
+        waiting = self._inbox.asks(seat.room)
+        asks = [told for id, told in seat.asks.items() if id in waiting]
+        paused = self._inbox.is_paused(seat.room)
+        return RoomState(seat.room, paused, seat.turn_id, asks, len(seat.waiting))
+
+    @property
+    def last_event_id(self) -> str:
+        """The id of the event that was told last."""
+        return f"{self.epoch}-{self._number}"
 
     # What happens.
 
@@ -168,26 +146,68 @@ class Desk:
                 told = {"turn_id": turn.turn_id, "message": delivery.message.id}
                 self.tell(seat, "turn", {**told, "attempt": delivery.message.attempt})
                 async for event in turn:
-                    kind, fields = describe(event)
-                    if isinstance(event, Ask):
-                        seat.asks[event.id] = event
-                    self.tell(seat, kind, {"turn_id": turn.turn_id, **fields})
+                    await self._tell_event(seat, turn.turn_id, event)
         finally:
             seat.turn_id = None
             seat.asks.clear()
             # Not from an observer: that would be told before what is unread has been read.
             if turn.settlement is not None:
-                self._note_settlement(seat, turn.settlement)
+                found = self.tell(seat, "settlement", turn.settlement.to_json())
+                seat.settlements.append(found)
 
-    def _note_settlement(self, seat: Seat, settlement: Settlement) -> None:
-        found = settlement.to_json()
-        seat.settlements.append(found)
-        self.tell(seat, "settlement", found)
+    async def _tell_event(self, seat: Seat, turn_id: str, event: Event) -> None:
+        if isinstance(event, Ask):
+            seat.asks[event.id] = asked_for(event)
+        kind, *pieces = describe(event)
+        for number, fields in enumerate(pieces):
+            if number:
+                # Of a long answer, each piece takes its time.
+                await trio.lowlevel.checkpoint()
+            self.tell(seat, kind, {"turn_id": turn_id, **fields})
+        self._note_withdrawn(seat)
+
+    def _note_withdrawn(self, seat: Seat) -> None:
+        """Tell of questions to which the agent waits for no answer any more."""
+        if not seat.asks or self._inbox is None:
+            return
+        waiting = self._inbox.asks(seat.room)
+        for id in [id for id in seat.asks if id not in waiting]:
+            told = {"turn_id": seat.turn_id, "ask": seat.asks.pop(id).id}
+            self.tell(seat, "withdrawn", told)
+
+    def note_control(self, control: Control, applied: Applied) -> None:
+        """A control was applied in this step, whoever has pressed it."""
+        turn_ids = {*applied.turn_ids}
+        for turn_id in turn_ids:
+            logger.info("%s: turn %s is asked to stop", control.kind.value, turn_id)
+        told = {"reason": control.reason, "source": control.source, "id": control.id}
+        for room in [*self.seats] if control.room is None else applied.rooms:
+            # One that nobody has posted to is no room of this server.
+            if (seat := self.seats.get(room)) is None:
+                continue
+            if seat.turn_id in turn_ids:
+                told_of = {"turn_id": seat.turn_id, "control": control.kind.value, **told}
+                self.tell(seat, "stopping", told_of)
+            self._show_paused(seat, told)
+
+    def look_again(self, room: str) -> None:
+        """Whether the room is paused may change in this step: see when it is over."""
+        trio.lowlevel.current_trio_token().run_sync_soon(self._look, room)
+
+    def _look(self, room: str) -> None:
+        if (seat := self.seats.get(room)) is not None:
+            self._show_paused(seat)
+
+    def _show_paused(self, seat: Seat, told: Mapping[str, Any] | None = None) -> None:
+        paused = self._inbox is not None and self._inbox.is_paused(seat.room)
+        if paused is not seat.shown_paused:
+            seat.shown_paused = paused
+            self.tell(seat, "paused" if paused else "resumed", told or {})
 
     def note_message(self, message: Message) -> None:
         """It is in the feed, and not finished as far as is known."""
         seat = self.seat(message.room)
-        if message.id in seat.waiting or message.id in self._finished:
+        if message.id in seat.waiting or (message.room, message.id) in self._finished:
             return
         seat.waiting[message.id] = None
         content = message.content if isinstance(message.content, str) else repr(message.content)
@@ -198,21 +218,27 @@ class Desk:
         seat = self.seat(message.room)
         if state in ("handled", "failed"):
             seat.waiting.pop(message.id, None)
-            self._finished[message.id] = None
+            self._finished[message.room, message.id] = None
             if len(self._finished) > _FINISHED:
                 self._finished.popitem(last=False)
         else:
             seat.waiting[message.id] = None
-            self._finished.pop(message.id, None)
+            self._finished.pop((message.room, message.id), None)
         told = {"id": message.id, "state": state, "attempt": message.attempt, "reason": reason}
         self.tell(seat, "message", told)
 
-    def note_paused(self, room: str, paused: bool) -> None:
-        """It was found to be, or not to be."""
-        seat = self.seat(room)
-        if seat.paused != paused:
-            seat.paused = paused
-            self.tell(seat, "paused" if paused else "resumed", {})
+    def waiting_in(self, room: str) -> tuple[str, ...]:
+        """The ids of messages that seem to be unfinished."""
+        seat = self.seats.get(room)
+        return () if seat is None else tuple(seat.waiting)
+
+    def note_none(self, room: str, waiting: Iterable[str]) -> None:
+        """The feed has said that none of these is unfinished: it has announced them too late."""
+        seat = self.seats.get(room)
+        # Of a room that is paused it says so too.
+        if seat is not None and self._inbox is not None and not self._inbox.is_paused(room):
+            for id in waiting:
+                seat.waiting.pop(id, None)
 
     # The rooms and their rings.
 
@@ -224,28 +250,37 @@ class Desk:
         """
         found = self.seats.get(room)
         if found is None:
-            if made_by_us and len(self.seats) >= self.settings.rooms:
-                self._forget_one()
+            if len(self.seats) >= self.settings.rooms and not self._forget_one() and made_by_us:
+                raise TooManyRooms
             ring = Ring(self.settings.room_events, self.settings.room_bytes, lost=self._number)
             found = Seat(room, ring, deque(maxlen=self.settings.settlements))
             self.seats[room] = found
+            self._show_paused(found)
         self.seats.move_to_end(room)
         return found
 
-    def _forget_one(self) -> None:
-        """Forget the room that has been idle longest."""
-        idle = next((seat for seat in self.seats.values() if seat.is_idle), None)
-        if idle is None:
-            raise TooManyRooms
-        del self.seats[idle.room]
-        idle.ring.close()
+    def _forget_one(self) -> bool:
+        """Forget the room that has been idle longest, here and in the inbox."""
+        inbox = self._inbox
+        if inbox is None:
+            return False
+        for room, seat in self.seats.items():
+            if seat.is_idle and inbox.is_idle(room):
+                self.tell(seat, "forgotten", {})
+                del self.seats[room]
+                seat.ring.close()
+                inbox.drop(room)
+                return True
+        return False
 
-    def tell(self, seat: Seat, kind: str, data: dict[str, Any]) -> None:
-        """Write down an event of a room."""
+    def tell(self, seat: Seat, kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Write down an event of a room; return its data as they are told."""
         self._number += 1
-        record = Record(self._number, kind, to_line({"room": seat.room, **data}))
+        told = fit({"room": seat.room, **data})
+        record = Record(self._number, kind, to_line(told))
         seat.ring.add(record)
         self.everything.add(record)
+        return told
 
     def close(self) -> None:
         """There will be no more events: whoever listens has heard all."""

@@ -37,8 +37,8 @@ class Overheard:
         **Cancellation:** changes nothing.
         """
         rooms = await self.feed.rooms()
-        for room, is_paused in rooms.items():
-            self.desk.note_paused(room, is_paused)
+        for room in rooms:
+            self.desk.seat(room)
         return rooms
 
     async def next(self, room: str) -> Message | None:
@@ -46,7 +46,13 @@ class Overheard:
 
         **Cancellation:** changes nothing.
         """
-        return await self.feed.next(room)
+        waiting = self.desk.waiting_in(room)
+        found = await self.feed.next(room)
+        if found is None:
+            self.desk.note_none(room, waiting)
+        else:
+            self.desk.look_again(room)
+        return found
 
     async def claim(self, message: Message) -> Claim:
         """See `turnstop.Feed`.
@@ -55,10 +61,9 @@ class Overheard:
         """
         claim = await self.feed.claim(message)
         if claim is Claim.MINE:
-            self.desk.note_paused(message.room, False)
             self.desk.note_fate(message, "working")
         elif claim is Claim.PAUSED:
-            self.desk.note_paused(message.room, True)
+            self.desk.look_again(message.room)
         return claim
 
     async def release(self, message: Message) -> None:
@@ -77,13 +82,16 @@ class Overheard:
         await self.feed.acknowledge(message)
         self.desk.note_fate(message, "handled")
 
-    async def fail(self, message: Message, reason: str) -> None:
+    async def fail(self, message: Message, reason: str) -> bool:
         """See `turnstop.Feed`.
 
         **Cancellation:** as the feed's.
         """
-        await self.feed.fail(message, reason)
-        self.desk.note_fate(message, "failed", reason)
+        again = await self.feed.fail(message, reason)
+        if again:
+            message = attrs.evolve(message, attempt=message.attempt + 1)
+        self.desk.note_fate(message, "waiting" if again else "failed", reason)
+        return again
 
     async def refuse(self, message: Message, reason: str) -> None:
         """See `turnstop.Feed`.
@@ -99,4 +107,3 @@ class Overheard:
         **Cancellation:** as the feed's.
         """
         await self.feed.applied(control, rooms)
-        self.desk.note_applied(control, rooms)

@@ -17,8 +17,11 @@ _REFERENCE: Final = "#/components/schemas/{name}"
 _EVENTS: Final = """Server-sent events. Each has an `id`, and one `data` line: JSON with its `room`.
 With the header `Last-Event-ID`, the stream goes on behind that event; without, it begins with the
 oldest that is kept. The types are `message` (`state`: waiting, working, handled or failed), `turn`,
-`text`, `thought`, `tool_call`, `ask`, `answered`, `usage`, `other`, `stopping`, `settlement`,
-`paused`, `resumed`, and `gap`: events were missed, for they are not kept any more."""
+`text`, `thought`, `tool_call`, `ask`, `answered`, `withdrawn` (the agent waits for no answer any
+more), `usage`, `other`, `stopping`, `settlement`, `paused`, `resumed`, `forgotten` (the room had
+nothing to do, and another took its place), and `gap`: events were missed, for they are not kept any
+more. Text of more than some 64,000 characters comes in pieces where it is an answer's, and cut
+elsewhere."""
 
 
 def document(operations: Sequence[Operation], version: str) -> dict[str, Any]:
@@ -84,11 +87,11 @@ def _responses(one: Operation, schema_of: dict[str, Any]) -> dict[str, Any]:
         else {"application/json": {"schema": schema_of[str(one.gives)]}}
     )
     found = {str(one.status): {"description": HTTPStatus(one.status).phrase, "content": content}}
-    statuses = [*one.refuses]
+    statuses = [*one.refuses, 421, 429, 500]
     if not one.is_open:
-        statuses += [401, 429]
+        statuses.append(401)
     if one.takes is not None:
-        statuses.append(503)
+        statuses += [408, 503]
     failure = {"application/json": {"schema": schema_of[str(Failure)]}}
     for status in sorted(statuses):
         phrase = HTTPStatus(status).phrase

@@ -14,11 +14,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from .._inbox import Control, ControlKind
-from ._desk import Desk, Seat, TooManyRooms
+from ..feeds import IdTaken
+from ._desk import Desk, TooManyRooms
 from ._guard import read_body
 from ._ring import Ring
+from ._seat import Seat
 from ._stream import EventResponse, Streams, place_of
-from ._wire import Accepted, Answer, Health, Post, Press, Pressed, RoomState
+from ._wire import Accepted, Answer, Health, Post, Press, Pressed, RoomState, to_json
 
 __all__ = ["OPERATIONS", "Front", "Operation"]
 
@@ -28,7 +30,7 @@ _MOST_NAME: Final = 200
 
 
 def _json(data: object, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(data), status, media_type="application/json")
+    return Response(to_json(data), status, media_type="application/json")
 
 
 @attrs.define(eq=False)
@@ -53,10 +55,10 @@ class Front:
         )
 
     async def rooms(self, request: Request) -> Response:
-        return _json([seat.state() for seat in self.desk.seats.values()])
+        return _json([*map(self.desk.state, self.desk.seats.values())])
 
     async def room(self, request: Request) -> Response:
-        return _json(self._seat(request).state())
+        return _json(self.desk.state(self._seat(request)))
 
     async def settlements(self, request: Request) -> Response:
         return _json([*self._seat(request).settlements])
@@ -71,6 +73,9 @@ class Front:
         except TooManyRooms:
             text = f"there are {self.desk.settings.rooms} rooms, and each has something to do"
             raise HTTPException(429, f"{text}: try again later", {"Retry-After": "10"}) from None
+        except IdTaken:
+            text = f"another message with the id {post.id!r} waits in this room"
+            raise HTTPException(409, f"{text}: give each its own") from None
         return _json(Accepted(found), 202)
 
     async def press(self, request: Request, kind: ControlKind) -> Response:
@@ -83,14 +88,16 @@ class Front:
     def _pressed(self, kind: ControlKind, room: str | None, press: Press) -> Response:
         self._check_open()
         control = Control(kind, room, press.turn_id, press.id, press.reason, "http")
+        before = self.desk.last_event_id
         found = self.desk.press(control)
-        return _json(Pressed(list(found.rooms), list(found.turn_ids), found.repeated), 202)
+        told = Pressed(list(found.rooms), list(found.turn_ids), found.repeated, before)
+        return _json(told, 202)
 
     async def answer(self, request: Request) -> Response:
         room, answer = self._seat(request).room, await self._body(request, Answer)
         self._check_open()
-        if not self.desk.answer(room, answer.ask, answer.reply):
-            raise HTTPException(409, f"nobody waits for an answer to {answer.ask} any more")
+        if not self.desk.answer(room, answer.ask, answer.reply, answer.turn_id):
+            raise HTTPException(409, "nobody waits for an answer to this any more")
         return _json(Accepted(answer.ask), 202)
 
     async def events(self, request: Request) -> Response:
@@ -110,7 +117,7 @@ class Front:
 
     def _check_open(self) -> None:
         if self.desk.closing:
-            raise HTTPException(503, "the server is ending: what was posted is kept")
+            raise HTTPException(503, "the server is ending")
 
     def _seat(self, request: Request) -> Seat:
         room = _room_of(request)
@@ -243,7 +250,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         202,
         Accepted,
         Post,
-        (400, 413),
+        (400, 409, 413),
     ),
     *_controls(),
     Operation(

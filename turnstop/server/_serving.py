@@ -52,12 +52,12 @@ class Server:
         return self.rooms.statistics()
 
 
-def _poster(feed: Any) -> Callable[..., Awaitable[Message]]:
+def _poster(feed: Any) -> Callable[..., Awaitable[Message | None]]:
     """A feed in memory keeps a message at once, others when they have written it."""
 
-    async def post(room: str, content: str, *, id: str | None) -> Message:
+    async def post(room: str, content: str, *, id: str | None) -> Message | None:
         found = feed.post(room, content, id=id)
-        message: Message = await found if inspect.isawaitable(found) else found
+        message: Message | None = await found if inspect.isawaitable(found) else found
         return message
 
     return post
@@ -121,6 +121,7 @@ def _serving(rooms: Rooms[Any], desk: Desk, feed: Feed) -> Callable[..., Awaitab
         Overheard(feed, desk),
         at_once=settings.at_once,
         retire_after=settings.retire_after,
+        observe=desk.note_control,
     )
 
 
