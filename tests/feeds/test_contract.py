@@ -88,18 +88,17 @@ def a_message_is_claimed_once_until_it_is_released(feed: MemoryFeed, call: Any) 
 
 @wrong("fail")
 def a_failed_message_is_tried_again_and_then_not(feed: MemoryFeed, call: Any) -> Any:
-    async def twice(message: Message, reason: str) -> None:
-        for kept in feed.unfinished(message.room):
-            await call(kept, reason)
+    async def twice(message: Message, reason: str) -> bool:
+        return all([await call(kept, reason) for kept in feed.unfinished(message.room)])
 
     return twice
 
 
 @wrong("fail")
 def a_reason_may_be_any_text(feed: MemoryFeed, call: Any) -> Any:
-    async def encode(message: Message, reason: str) -> None:
+    async def encode(message: Message, reason: str) -> Any:
         reason.encode()
-        await call(message, reason)
+        return await call(message, reason)
 
     return encode
 

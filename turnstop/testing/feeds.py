@@ -188,15 +188,14 @@ async def _a_message_is_claimed_once_until_it_is_released(feed: Any) -> None:
 
 @_promise
 async def _a_failed_message_is_tried_again_and_then_not(feed: Any) -> None:
-    """What has failed is tried again as often as it may be; told twice of one failure, once."""
+    """What has failed is tried again as often as it may be, which `fail` says; told twice, once."""
     (one,) = await _post(feed, "a", "1")
     await feed.claim(one)
-    await feed.fail(one, "first")
-    await feed.fail(one, "first")
+    _same([await feed.fail(one, "first") for _ in range(2)], [True, True])
     again = await feed.next("a")
     _same((again.id, again.attempt), ("1", 1))
     _same(await feed.claim(again), Claim.MINE)
-    await feed.fail(again, "second")
+    _same([await feed.fail(again, "second") for _ in range(2)], [False, False])
     _same(await feed.next("a"), None)
     _same(await feed.claim(again), Claim.FINISHED)
 
