@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import turnstop
 
 SCRIPTS = Path(__file__).parents[2] / "benchmarks"
@@ -26,9 +28,11 @@ def run(name: str, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_nothing_is_lost_and_nothing_is_acknowledged_twice() -> None:
-    found = run("kill_points.py", "--points", "6")
+@pytest.mark.parametrize("how", [(), ("--server",)], ids=["alone", "server"])
+def test_nothing_is_lost_and_nothing_is_acknowledged_twice(how: tuple[str, ...]) -> None:
+    found = run("kill_points.py", "--points", "6", "--seed", "7", *how)
     assert found["killed"] == 6
+    assert found["rivals_refused"] > 0
     assert found["messages"] > 0
 
 
