@@ -360,9 +360,9 @@ class Ledger(World):
     def check_end(self) -> None:
         if self.faults:
             raise self.faults[0]
-        for name, how in self.over.items():
+        for name, last in self.over.items():
             failed = len(self.failures.get(name, ()))
-            assert how != "fail" or failed >= self.setting.attempts, f"{name} was given up"
+            assert last != "fail" or failed >= self.setting.attempts, f"{name} was given up"
         for room in ROOMS:
             assert {*self.posted[room]} <= {*self.over}, f"lost of {room}: {self.over}"
             first = list(dict.fromkeys(self.begun[room]))

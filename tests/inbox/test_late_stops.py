@@ -1,4 +1,4 @@
-"""A stop that comes too late, or between a handler's turns: handled, left or consumed, not failed."""
+"""Stops that come too late, or between a handler's turns: no message has failed by them."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ async def test_only_a_time_limit_takes_too_long() -> None:
         assert fates(world) == ["fail", "acknowledge"]
 
 
-async def test_an_error_on_the_way_out_at_the_end_of_the_inbox_is_no_failure_of_the_message() -> None:
+async def test_an_error_on_the_way_out_at_the_end_of_the_inbox_is_no_failure() -> None:
     async def clumsy(world: World, delivery: Delivery) -> None:
         try:
             await world.handle(delivery)

@@ -180,7 +180,7 @@ async def test_a_control_for_all_opens_no_room_that_is_retired() -> None:
         assert {*world.press(STOP, None).rooms} == {*"abc"}
         assert [world.inbox.is_paused(room) for room in "abc"] == [True] * 3
         await settle()
-        assert {room: True for room in "abc"} == await world.feed.rooms()
+        assert dict.fromkeys("abc", True) == await world.feed.rooms()
         assert {*world.press(PLAY, None).rooms} == {*"abc"}
         assert [world.inbox.is_paused(room) for room in "abc"] == [False] * 3
         assert world.press(INTERRUPT, None).rooms == ()

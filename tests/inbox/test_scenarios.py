@@ -284,10 +284,10 @@ async def test_d13_a_missed_play_is_found_by_a_probe() -> None:
     async with serving(probe_every=60) as world:
         await world.post("1")
         world.press(STOP)
-        await trio.sleep(59)
+        await trio.sleep(29)
         assert world.inbox.statistics().paused == 1
         world.feed.feed._paused.clear()
-        await trio.sleep(2)
+        await trio.sleep(32)
         assert (world.began, world.inbox.statistics().paused) == (["1", "1"], 0)
 
 
@@ -313,13 +313,14 @@ async def test_d14_paused_probes_stay_as_they_are_and_idle_ones_double_to_a_cap(
         del world.feed.log[:]
         await trio.sleep(601)
         paused, idle = world.feed.at("next", "paused"), world.feed.at("next", "idle")
-        assert [when - began for when in paused] == [60 * n for n in range(1, 11)]
+        assert 30 <= paused[0] - began <= 60
+        assert [when - paused[0] for when in paused] == pytest.approx([60 * n for n in range(10)])
         gaps = [later - sooner for sooner, later in itertools.pairwise(idle)]
-        assert gaps[-3:] == [120, 120, 120]
+        assert gaps[-3:] == pytest.approx([120, 120, 120])
         world.press(STOP, "idle")
         stopped = trio.current_time()
         await trio.sleep(61)
-        assert world.feed.at("next", "idle")[-1] == stopped + 60
+        assert stopped + 30 <= world.feed.at("next", "idle")[-1] <= stopped + 60
 
 
 async def test_d15_a_control_discards_what_the_feed_was_asked_before_it() -> None:

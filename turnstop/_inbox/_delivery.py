@@ -36,6 +36,24 @@ class Fate(enum.Enum):
     """The handler raised, or took too long; no control came."""
 
 
+_LONG = 3900
+
+
+def to_plain(text: str) -> str:
+    """What every feed can keep: no lone surrogates, and not too long."""
+    more = len(text) - _LONG
+    if more > 0:
+        text = f"{text[:_LONG]}... ({more} characters more)"
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _text_of(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "cannot say what it is"
+
+
 @final
 @attrs.define(eq=False, repr=False)
 class Delivery:
@@ -178,7 +196,7 @@ class Delivery:
         name = type(found).__name__
         logger.warning("the handler of %s raised %s", self.message.id, name)
         logger.debug("it was", exc_info=error)
-        return f"{name}: {found}"
+        return to_plain(f"{name}: {_text_of(found)}")
 
     @property
     def _is_unfinished(self) -> bool:

@@ -17,7 +17,7 @@ class Message:
 
     Attributes:
         room: the conversation.
-        id: unique in the feed.
+        id: unique in its room.
         content: what the turn is given.
         attempt: how often it was handled before, and failed; what a stop cut short is not counted.
         synthetic: it was made here and is in no feed.
@@ -79,7 +79,9 @@ class Feed(Protocol):
 
     Each method may be called for several rooms at once, and for one room once at a time. One that
     raises is called again, later and later, so that it may be told the same twice; but a
-    `trio.ClosedResourceError` or a `trio.EndOfChannel` ends `serve_rooms`.
+    `trio.ClosedResourceError` or a `trio.EndOfChannel` ends `serve_rooms`. A ValueError, TypeError
+    or OverflowError is taken to be about what it was given: after ten of them, about a minute, it
+    is not called again for that. `receive` and `rooms` are always.
     """
 
     async def receive(self) -> Message | Control:
@@ -127,6 +129,9 @@ class Feed(Protocol):
 
     async def fail(self, message: Message, reason: str) -> bool:
         """It was handled and failed. Whether it is tried again is the feed's to decide, and to say.
+
+        Args:
+            reason: an error's type and what it says: at most some 4000 characters, fit for UTF-8.
 
         **Cancellation:** it has failed, or not; it is said once more.
         """

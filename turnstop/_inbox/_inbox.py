@@ -1,12 +1,12 @@
-"""`serve_rooms`: the nursery that rooms are served in, and the lane of controls."""
+"""`serve_rooms`: the nursery that rooms are served in, and what controls find there."""
 
 from __future__ import annotations
 
 import itertools
 import logging
 import math
-from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, NoReturn, final
 
 import attrs
@@ -20,7 +20,9 @@ from .._rooms import Rooms
 from .._unwrap import open_private_nursery, reraise
 from ._delivery import Delivery
 from ._feed import Control, ControlKind, Feed, Message
+from ._lane import Lane
 from ._room import Room, Rules
+from ._telling import Telling
 
 __all__ = ["Applied", "Inbox", "InboxStatistics", "serve_rooms"]
 
@@ -99,10 +101,10 @@ class Inbox(metaclass=OnlyMadeByUs):
         self._retired: OrderedDict[str, bool] = OrderedDict()
         self._applied: OrderedDict[str, None] = OrderedDict()
         self._numbers = itertools.count(1)
-        self._troubles = 0
-        self._untold: deque[tuple[Control, tuple[str, ...]]] = deque()
-        self._news = trio.Event()
-        self._retrying = _make_retrying(self._note_trouble)
+        self._received: Control | None = None
+        self._is_over = False
+        self.telling = Telling()
+        self.lane = Lane(feed, self.telling, rules.finish_within, self._note_told)
 
     # What people do.
 
@@ -115,7 +117,7 @@ class Inbox(metaclass=OnlyMadeByUs):
         """
         trio.lowlevel.current_trio_token()
         if control.id is not None and control.id in self._applied:
-            self._note_untold(control, ())
+            self._owe(control, ())
             return Applied((), repeated=True)
         receipts = self._receipts_of(control)
         if not receipts:
@@ -127,7 +129,7 @@ class Inbox(metaclass=OnlyMadeByUs):
                 self._applied.popitem(last=False)
         found = (receipt for receipt in receipts.values() if receipt is not None)
         applied = Applied(tuple(receipts), False, tuple(found))
-        self._note_untold(control, applied.rooms)
+        self._owe(control, applied.rooms)
         self._show(control, applied)
         return applied
 
@@ -136,7 +138,9 @@ class Inbox(metaclass=OnlyMadeByUs):
         served, receipts = self._served, dict[str, StopReceipt | None]()
         if control.turn_id is None:
             receipts.update(dict.fromkeys(self._mark_retired(control)))
-        for name in [*served] if control.room is None else [control.room] * (control.room in served):
+        for name in (
+            [*served] if control.room is None else [control.room] * (control.room in served)
+        ):
             receipt = served[name].control(control)
             if receipt is not None:
                 receipts[name] = receipt
@@ -170,12 +174,13 @@ class Inbox(metaclass=OnlyMadeByUs):
             logger.error("the observer of controls raised %s", type(error).__name__)
             logger.debug("it was", exc_info=error)
 
-    def _note_untold(self, control: Control, rooms: tuple[str, ...]) -> None:
+    def _owe(self, control: Control, rooms: tuple[str, ...]) -> None:
+        self.lane.add(control, rooms, theirs=control is self._received)
+
+    def _note_told(self, control: Control, rooms: Sequence[str]) -> None:
         for name in rooms:
             if name in self._served:
-                self._served[name].untold += 1
-        self._untold.append((control, rooms))
-        self._news.set()
+                self._served[name].note_told(control)
 
     def answer(self, room: str, ask_id: str, reply: object) -> bool:
         """Give a person's reply to a question of the room's turn; False where none waits."""
@@ -217,9 +222,10 @@ class Inbox(metaclass=OnlyMadeByUs):
         self._open(room)
 
     def _open(self, name: str, *, paused: bool = False) -> None:
-        """Serve a room."""
+        """Serve a room, unless the end has come: the feed has what is for it."""
+        if self._is_over:
+            return
         room = self._served[name] = Room(name, self, paused or self._retired.pop(name, False))
-        room.untold = sum(rooms.count(name) for _, rooms in self._untold)
         self.nursery.start_soon(room.run, name=f"turnstop room {name}")
 
     def synthesize(self, room: str, content: Any, *, id: str | None = None) -> None:
@@ -233,6 +239,8 @@ class Inbox(metaclass=OnlyMadeByUs):
         """
         name = f"synthetic-{next(self._numbers)}" if id is None else id
         self.nudge(room)
+        if self._is_over:
+            return
         waiting = self._served[room].synthetic
         if all(message.id != name for message in waiting):
             waiting.append(Message(room, name, content, synthetic=True))
@@ -244,76 +252,10 @@ class Inbox(metaclass=OnlyMadeByUs):
             rooms=len(served),
             paused=sum(room.paused for room in served),
             handling=sum(room.delivery is not None for room in served),
-            troubles=self._troubles,
+            troubles=self.telling.troubles,
         )
 
     # What its rooms, and `serve_rooms`, call.
-
-    async def tell(self, fn: Callable[..., Awaitable[Any]], *args: Any) -> Any:
-        """Call a method of the feed until it does not raise, later and later.
-
-        **Cancellation:** it may have been called.
-        """
-        try:
-            return await fn(*args)
-        except Exception as error:
-            first: list[Exception] = [error]
-
-        async def call() -> Any:
-            # Its machinery costs more than the call, which nearly always succeeds.
-            if first:
-                raise first.pop()
-            return await fn(*args)
-
-        call.__name__ = getattr(fn, "__name__", "method")
-        # A copy, for it keeps what a call has come to.
-        return await self._retrying.copy()(call)
-
-    def _note_trouble(self, state: Any) -> None:
-        self._troubles += 1
-        logger.warning(
-            "the feed's %s failed, and is tried again in %.1f s",
-            state.fn.__name__,
-            state.upcoming_sleep,
-            exc_info=state.outcome.exception(),
-        )
-
-    async def tell_controls(self) -> None:
-        """Tell the feed of every control, in the order in which they were applied.
-
-        **Cancellation:** it is told of the rest, once, within `finish_within`.
-        """
-        try:
-            while True:
-                await self._news.wait()
-                while self._untold:
-                    control, rooms = self._untold[0]
-                    await self.tell(self.feed.applied, control, rooms)
-                    self._note_told()
-                self._news = trio.Event()
-        finally:
-            await self.tell_the_rest()
-
-    def _note_told(self) -> None:
-        control, rooms = self._untold.popleft()
-        for name in rooms:
-            if name in self._served:
-                self._served[name].note_told(control)
-
-    async def tell_the_rest(self) -> None:
-        """Tell the feed of what it was not told of, once, on the way out.
-
-        **Cancellation:** none: it is bounded by `finish_within`.
-        """
-        with trio.move_on_after(self.rules.finish_within, shield=True):
-            while self._untold:
-                control, rooms = self._untold[0]
-                try:
-                    await self.feed.applied(control, rooms)
-                except Exception as error:
-                    kind = control.kind.value
-                    logger.warning("the feed was not told of a %s: %s", kind, type(error).__name__)
-                self._untold.popleft()
 
     async def listen(self, while_asking: Literal["queue", "refuse"]) -> NoReturn:
         """Take what the feed receives.
@@ -321,8 +263,9 @@ class Inbox(metaclass=OnlyMadeByUs):
         **Cancellation:** what was received has been applied.
         """
         while True:
-            item = await self.tell(self.feed.receive)
+            item = await self.telling.insist(self.feed.receive)
             if isinstance(item, Control):
+                self._received = item
                 self.control(item)
             elif while_asking == "refuse" and self.is_asking(item.room):
                 self.nursery.start_soon(self._refuse, item)
@@ -330,9 +273,13 @@ class Inbox(metaclass=OnlyMadeByUs):
                 self.nudge(item.room)
 
     async def _refuse(self, message: Message) -> None:
-        await self.tell(self.feed.refuse, message, "the room waits for a decision")
+        await self.telling.tell(self.feed.refuse, message, "the room waits for a decision")
         # Where it was about to be handled after all, its room now waits for nothing.
         self.nudge(message.room)
+
+    def end(self) -> None:
+        """No room is opened any more."""
+        self._is_over = True
 
     async def retire(self, room: Room) -> bool:
         """Retire a room that has nothing to do; False where a message has come meanwhile.
@@ -343,8 +290,10 @@ class Inbox(metaclass=OnlyMadeByUs):
             await self.rooms.retire(room.name)
         except RoomsClosed:
             raise
-        except Exception:
-            logger.exception("room %r was not forgotten by its backend", room.name)
+        except Exception as error:
+            name = type(error).__name__
+            logger.error("room %r was not forgotten by its backend: %s", room.name, name)
+            logger.debug("it was", exc_info=error)
         if not room.is_idle:
             return False
         del self._served[room.name]
@@ -353,26 +302,6 @@ class Inbox(metaclass=OnlyMadeByUs):
             # That one is paused, the feed knows.
             self._retired.popitem(last=False)
         return True
-
-
-def _make_retrying(note: Callable[[Any], None]) -> Any:
-    # Here, since who runs turns without an inbox need not have it.
-    try:
-        import tenacity
-    except ModuleNotFoundError as error:
-        text = "serve_rooms needs tenacity: python -m pip install 'turnstop[inbox]'"
-        raise ImportError(text) from error
-
-    def is_trouble(error: BaseException) -> bool:
-        over = (trio.ClosedResourceError, trio.EndOfChannel)
-        return isinstance(error, Exception) and not isinstance(error, over)
-
-    return tenacity.AsyncRetrying(
-        sleep=trio.sleep,
-        wait=tenacity.wait_exponential(multiplier=0.1, max=30.0) + tenacity.wait_random(0.0, 0.1),
-        retry=tenacity.retry_if_exception(is_trouble),
-        before_sleep=note,
-    )
 
 
 async def serve_rooms(
@@ -424,9 +353,9 @@ async def serve_rooms(
     inbox: Inbox = Inbox._create(rooms, feed, rules, at_once, observe)
     try:
         async with open_private_nursery() as inbox.nursery:
-            for room, paused in (await inbox.tell(feed.rooms)).items():
+            for room, paused in (await inbox.telling.insist(feed.rooms)).items():
                 inbox._open(room, paused=paused)
-            inbox.nursery.start_soon(inbox.tell_controls)
+            inbox.nursery.start_soon(inbox.lane.run)
             task_status.started(inbox)
             await inbox.listen(while_asking)
     except (RoomsClosed, BaseExceptionGroup) as error:
@@ -438,7 +367,8 @@ async def serve_rooms(
         reraise(closed)
     finally:
         # What was pressed while the rooms unwound.
-        await inbox.tell_the_rest()
+        inbox.end()
+        await inbox.lane.close()
 
 
 def _closed_in(error: BaseException) -> RoomsClosed | None:

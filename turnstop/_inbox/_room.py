@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import random
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, final
@@ -16,6 +17,8 @@ from .._records import StopRequest, StopVerdict
 from .._rooms import Rooms
 from ._delivery import Delivery, Fate
 from ._feed import Claim, Control, ControlKind, Feed, Message
+from ._lane import Lane
+from ._telling import Telling
 
 __all__ = ["Keeper", "Room", "Rules"]
 
@@ -52,9 +55,8 @@ class Keeper(Protocol):
     feed: Feed
     rules: Rules
     limiter: trio.CapacityLimiter
-
-    async def tell(self, fn: Callable[..., Awaitable[Any]], *args: Any) -> Any:
-        """Call a method of the feed until it does not raise."""
+    telling: Telling
+    lane: Lane
 
     async def retire(self, room: Room) -> bool:
         """Retire it; False where a message has come meanwhile."""
@@ -70,7 +72,6 @@ class Room:
         paused: a STOP came, and no PLAY since.
         delivery: what is being handled.
         synthetic: what was made here, and waits.
-        untold: controls of this room that the feed has not been told of.
         empty: the feed has said that there is no message, and nothing has come since.
     """
 
@@ -79,7 +80,6 @@ class Room:
     paused: bool = False
     delivery: Delivery | None = None
     synthetic: deque[Message] = attrs.field(factory=deque)
-    untold: int = 0
     empty: bool = False
     _nudged: bool = True
     _revision: int = 0
@@ -92,6 +92,8 @@ class Room:
 
     def __attrs_post_init__(self) -> None:
         self._reset()
+        # Rooms that begin together do not probe together.
+        self._due = trio.current_time() + self._interval * random.random()
         self._note_work()
 
     def __repr__(self) -> str:
@@ -102,7 +104,11 @@ class Room:
 
     def nudge(self) -> None:
         """There may be a message."""
-        self._nudged, self.empty = True, False
+        self.empty = False
+        self._look()
+
+    def _look(self) -> None:
+        self._nudged = True
         self._wake.set()
 
     def drop(self) -> None:
@@ -112,10 +118,9 @@ class Room:
 
     def note_told(self, control: Control) -> None:
         """The feed knows of this control."""
-        self.untold -= 1
         if control.kind is ControlKind.PLAY:
             # Before it was told, it took the room for paused.
-            self.nudge()
+            self._look()
         self._wake.set()
 
     def control(self, control: Control) -> StopReceipt | None:
@@ -128,10 +133,12 @@ class Room:
         # What the feed is being asked just now, it is asked for a room in another state.
         self._revision += 1
         self._reset()
+        # Nor do rooms that are stopped together probe together.
+        self._due -= self._interval * random.random() / 2
         if control.kind is ControlKind.PLAY:
             self.paused = False
             self._plays += 1
-            self.nudge()
+            self._look()
             return ask_all((), StopRequest("stop"), StopVerdict.NOTHING)
         if control.kind is ControlKind.STOP:
             self.paused = True
@@ -144,8 +151,11 @@ class Room:
     @property
     def is_idle(self) -> bool:
         """There is nothing to do, as far as is known; it may be paused."""
-        busy = self._nudged or self.synthetic or self.delivery
-        return self.empty and not (busy or self.untold)
+        return self.empty and not (self.synthetic or self.delivery or self._is_untold)
+
+    @property
+    def _is_untold(self) -> bool:
+        return self.keeper.lane.owes(self.name)
 
     # Its task.
 
@@ -159,7 +169,7 @@ class Room:
             if message is not None and await self._deliver(message):
                 self._nudged = True
                 self._note_work()
-                self._reset()
+                self._hurry()
             elif not await self._rest():
                 return
 
@@ -171,25 +181,32 @@ class Room:
         self._interval = self.keeper.rules.probe_every
         self._due = trio.current_time() + self._interval
 
+    def _hurry(self) -> None:
+        """Probe as often as at first, and not later than that."""
+        due = self._due
+        self._reset()
+        self._due = min(due, self._due)
+
     async def _choose(self) -> Message | None:
         if not self.paused and self.synthetic:
             return self.synthetic[0]
         if (self.paused or not self._nudged) and trio.current_time() < self._due:
             return None
-        if self.paused and self.untold:
+        if self.paused and self._is_untold:
             # The feed, which does not know that the room is paused, would seem to resume it.
             self._reset()
             return None
         self._nudged, revision = False, self._revision
-        message: Message | None = await self.keeper.tell(self.keeper.feed.next, self.name)
+        message: Message | None = await self.keeper.telling.tell(self.keeper.feed.next, self.name)
+        if message is not None:
+            self.empty = False
         if revision != self._revision:
             self._nudged = True
             return None
-        self._due = trio.current_time() + self._interval
-        if message is not None:
-            self.empty = False
+        if trio.current_time() >= self._due:
+            self._due = trio.current_time() + self._interval
         if message is None and not self.paused:
-            self.empty = not self._nudged
+            self.empty = self.empty or not (self._nudged or self._is_untold)
             self._interval = min(2 * self._interval, 2 * self.keeper.rules.probe_every)
         elif message is not None and self.paused:
             logger.info("room %r goes on: it was resumed, and no PLAY has come here", self.name)
@@ -231,7 +248,9 @@ class Room:
         message, plays = delivery.message, self._plays
         if message.synthetic:
             return True
-        claim = await self.keeper.tell(self.keeper.feed.claim, message)
+        claim = await self.keeper.telling.tell(
+            self.keeper.feed.claim, message, otherwise=Claim.BUSY
+        )
         if claim is Claim.FINISHED:
             # There may be a next one; but a feed that gives this one again is not asked at once.
             self._nudged = self._nudged or message.id != self._skipped
@@ -256,7 +275,7 @@ class Room:
             return
         fn, *more = self._word_for(fate, reason)
         try:
-            await self.keeper.tell(fn, message, *more)
+            await self.keeper.telling.tell(fn, message, *more)
         except trio.Cancelled:
             await self._tell_at_last(message, fate, reason)
             raise
