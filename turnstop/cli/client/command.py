@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["interrupt", "play", "send", "stop", "watch"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-_TRIES = 6
-_POLL = 0.1
 
 
 class NotInstalled(click.ClickException):
@@ -106,10 +102,11 @@ def _control(kind: str, text: str) -> click.Command:
         given = {"turn_id": turn_id, "id": control_id, "reason": reason}
         body = {name: value for name, value in given.items() if value}
         remote = _remote(url, token)
+        from .following import wait_settled
         from .remote import path_of
 
         found = remote.post(f"/{kind}" if room is None else path_of(room, kind), body)
-        settled = _wait_settled(remote, found) if wait else []
+        settled = wait_settled(remote, found) if wait else []
         with writing("the answer"):
             _tell_control(kind, found, settled, as_json)
         if any(not one["clean"] for one in settled):
@@ -120,20 +117,6 @@ def _control(kind: str, text: str) -> click.Command:
 
 _STATUS = """Exit status: 0; 1 when the server refuses it, or a turn that was waited for is not
 gone; 2 when there is no server; 130 when interrupted."""
-
-
-def _wait_settled(remote: Remote, found: dict[str, Any]) -> list[dict[str, Any]]:
-    from .remote import path_of
-
-    wanted, settled = set(found["turn_ids"]), list[dict[str, Any]]()
-    while wanted:
-        # A stop is bounded, so this ends.
-        for room in found["rooms"]:
-            records = remote.get(path_of(room, "settlements"))
-            settled += [one for one in records if one["turn_id"] in wanted]
-        wanted -= {one["turn_id"] for one in settled}
-        time.sleep(_POLL if wanted else 0)
-    return settled
 
 
 def _tell_control(
@@ -177,21 +160,12 @@ def watch(room: str | None, url: str, token: str | None, as_json: bool) -> None:
 
 
 def _watch(remote: Remote, path: str, as_json: bool) -> None:
-    from .remote import Unreachable
+    from .following import follow
 
-    after, tries, shower = "", 0, Shower()
+    shower = Shower()
     try:
-        while True:
-            try:
-                for event in remote.events(path, after):
-                    after, tries = event.id or after, 0
-                    _show(shower, event.id, event.kind, json.loads(event.data), as_json)
-                return
-            except Unreachable:
-                tries += 1
-                if not after or tries > _TRIES:
-                    raise
-                time.sleep(0.1 * 2**tries)
+        for event in follow(remote, path):
+            _show(shower, event.id, event.kind, json.loads(event.data), as_json)
     finally:
         shower.end()
 

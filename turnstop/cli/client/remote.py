@@ -12,6 +12,7 @@ import click
 import httpx2
 
 from ...transports.sse import EventParser, ServerEvent
+from .showing import visible
 
 __all__ = ["Refused", "Remote", "Unreachable", "path_of", "remote_at"]
 
@@ -21,9 +22,18 @@ say says so three times in that time."""
 
 
 class Refused(click.ClickException):
-    """The server has said no, and why."""
+    """The server has said no, and why.
+
+    Attributes:
+        status: as HTTP has it.
+        retry_after: seconds, after which it may say yes; None: it will not.
+    """
 
     exit_code = 1
+
+    def __init__(self, status: int, text: str, retry_after: float | None) -> None:
+        super().__init__(f"{status}: {text}")
+        self.status, self.retry_after = status, retry_after
 
 
 class Unreachable(click.ClickException):
@@ -113,4 +123,6 @@ def _check(response: httpx2.Response) -> None:
         return
     found = _json_of(response)
     text = found.get("error") if isinstance(found, dict) else None
-    raise Refused(f"{response.status_code}: {text}")
+    after = response.headers.get("retry-after", "")
+    seconds = float(after) if after.isascii() and after.isdigit() else None
+    raise Refused(response.status_code, visible(str(text)), seconds)

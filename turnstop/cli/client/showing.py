@@ -11,13 +11,24 @@ import click
 
 __all__ = ["Shower", "timeline", "visible"]
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+_INDENT = " " * 4
 _STEPS = ("asked_at", "sent_at", "acked_at", "ended_at", "settled_at")
 
 
 def visible(text: str) -> str:
-    """The text, without what would have a terminal do something, or read another way."""
-    return _CONTROL.sub("\ufffd", text)
+    """The text in one line, without what would have a terminal do something, or read another way.
+
+    So what begins a line is ours, and nobody's who is in a room.
+    """
+    return _CONTROL.sub("\ufffd", text.replace("\n", "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}"))
+
+
+def _paragraph(text: str) -> str:
+    """The same, in as many lines as it has: only the first begins where lines begin."""
+    return f"\n{_INDENT}".join(map(visible, text.split("\n")))
 
 
 def timeline(settlement: dict[str, Any]) -> str:
@@ -51,6 +62,7 @@ _LINES: dict[str, Callable[[dict[str, Any]], str]] = {
     "tool_call": lambda data: f"{data.get('name')} {data.get('state')} {data.get('detail', '')}",
     "ask": _ask,
     "answered": lambda data: str(data.get("ask")),
+    "withdrawn": lambda data: str(data.get("ask")),
     "usage": lambda data: f"{data.get('input_tokens')} in, {data.get('output_tokens')} out",
     "other": lambda data: str(data.get("kind")),
     "stopping": lambda data: f"{data.get('control')} {data.get('turn_id')} {data.get('reason')}",
@@ -70,7 +82,7 @@ class Shower:
         """Show an event. Neighbouring pieces of an answer are put together."""
         room = visible(str(data.get("room", "")))
         if kind in ("text", "thought"):
-            self._show_piece(kind, room, visible(str(data.get("delta", ""))))
+            self._show_piece(kind, room, _paragraph(str(data.get("delta", ""))))
             return
         self.end()
         line = visible(str(_LINES[kind](data)) if kind in _LINES else "")
