@@ -40,7 +40,10 @@ _HEADERS: Final = {
 _PAGE: Final = {
     "/": ("index.html", "text/html"),
     "/style.css": ("style.css", "text/css"),
-    "/app.js": ("app.js", "text/javascript"),
+    **{
+        f"/{name}.js": (f"{name}.js", "text/javascript")
+        for name in ("app", "asks", "dom", "ending", "rooms", "wire")
+    },
 }
 
 
