@@ -55,8 +55,28 @@ class Page:
     write: trio.lowlevel.FdStream
     session: str = ""
     logs: list[str] = attrs.field(factory=list)
+    tabs: list[tuple[str, str]] = attrs.field(factory=list)
     _numbers: Any = attrs.field(factory=lambda: itertools.count(1))
     _answers: dict[int, tuple[trio.Event, list[Any]]] = attrs.field(factory=dict)
+
+    async def open_tab(self, url: str, before: str = "") -> None:
+        """Open one more, and have it before all others."""
+        self.session = ""
+        target = await self.call("Target.createTarget", url="about:blank")
+        attached = await self.call(
+            "Target.attachToTarget", targetId=target["targetId"], flatten=True
+        )
+        self.tabs.append((target["targetId"], attached["sessionId"]))
+        await self.go_to_tab(-1)
+        for domain in ("Page", "Runtime", "Log"):
+            await self.call(f"{domain}.enable")
+        await self.call("Page.addScriptToEvaluateOnNewDocument", source=before)
+        await self.call("Page.navigate", url=url)
+        await self.until("location.protocol === 'http:' && document.readyState === 'complete'")
+
+    async def go_to_tab(self, number: int) -> None:
+        target, self.session = self.tabs[number]
+        await self.call("Page.bringToFront")
 
     async def call(self, method: str, **params: Any) -> Any:
         number = next(self._numbers)
@@ -99,14 +119,41 @@ class Page:
         text = await self.run("document.body.innerText")
         raise AssertionError(f"never {script}; the page says:\n{text}\n{self.logs}")
 
-    async def press(self, key: str, code: int = 0, text: str = "") -> None:
+    async def press(self, key: str, code: int = 0, text: str = "", repeat: bool = False) -> None:
         """Press a key, where the focus is."""
         more = {"windowsVirtualKeyCode": code} | ({"text": text} if text else {})
-        await self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **more)
+        await self.call("Input.dispatchKeyEvent", type="keyDown", key=key, autoRepeat=repeat, **more)
         await self.call("Input.dispatchKeyEvent", type="keyUp", key=key, **more)
 
     async def write_text(self, text: str) -> None:
         await self.call("Input.insertText", text=text)
+
+    async def click(self, selector: str) -> None:
+        """Click on what is enabled, or will be."""
+        found = f"document.querySelector({json.dumps(selector)})"
+        await self.until(f"{found} && !{found}.disabled")
+        await self.run(f"{found}.click()")
+
+    async def text(self, selector: str) -> str:
+        """What stands there; nothing where there is no such element."""
+        return await self.run(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''")
+
+    async def open_room(self, room: str) -> None:
+        """By the keyboard, as a person would."""
+        await self.until("document.getElementById('connection').textContent === 'connected'")
+        await self.run("document.getElementById('room-name').focus()")
+        await self.write_text(room)
+        await self.press("Enter", 13, "\r")
+        await self.until("document.activeElement.id === 'text'")
+
+    async def type(self, text: str) -> None:
+        """Into the box for a message."""
+        await self.run("document.getElementById('text').focus()")
+        await self.write_text(text)
+
+    async def say(self, text: str) -> None:
+        await self.type(text)
+        await self.press("Enter", 13, "\r")
 
     async def size(
         self, width: int, height: int, *, dark: bool = False, phone: bool = False
@@ -127,8 +174,12 @@ class Page:
 
 
 @asynccontextmanager
-async def open_page(url: str, profile: Path) -> AsyncGenerator[Page, None]:
-    """Open a page in a Chromium of its own."""
+async def open_page(url: str, profile: Path, before: str = "") -> AsyncGenerator[Page, None]:
+    """Open a page in a Chromium of its own.
+
+    Args:
+        before: a script that runs before those of the page.
+    """
     their_read, our_write = os.pipe()
     our_read, their_write = os.pipe()
     command = [find_chromium(), *FLAGS, f"--user-data-dir={profile}", "about:blank"]
@@ -149,16 +200,7 @@ async def open_page(url: str, profile: Path) -> AsyncGenerator[Page, None]:
             page = Page(write)
             nursery.start_soon(page.hear, read)
             with trio.fail_after(60):
-                target = await page.call("Target.createTarget", url="about:blank")
-                attached = await page.call(
-                    "Target.attachToTarget", targetId=target["targetId"], flatten=True
-                )
-                page.session = attached["sessionId"]
-                for domain in ("Page", "Runtime", "Log"):
-                    await page.call(f"{domain}.enable")
-                await page.call("Page.navigate", url=url)
-                there = "location.protocol === 'http:' && document.readyState === 'complete'"
-                await page.until(there)
+                await page.open_tab(url, before)
                 yield page
             nursery.cancel_scope.cancel()
     finally:
