@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import attrs
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
+from programs import COMMAND, ROOT, TOKEN, is_settled, is_text, serve
 
 from turnstop.cli.client.showing import visible
 from turnstop.cli.main import main
 
-ROOT = Path(__file__).parents[2]
-COMMAND = (sys.executable, "-c", "from turnstop.cli.main import main; main()")
-TOKEN = "only-for-this-test"
 STUBBORN = """
 import subprocess, sys, trio
 from turnstop.adapters.local import open_local
@@ -45,83 +37,6 @@ def open_stubborn():
 def open_refusing():
     return open_local(refusing)
 """
-
-
-@attrs.define
-class Program:
-    process: subprocess.Popen[str]
-    url: str
-
-    def run(self, *args: str, token: str = TOKEN) -> Result:
-        env = {"TURNSTOP_TOKEN": token, "TURNSTOP_URL": self.url}
-        return CliRunner().invoke(main, args, env=env)
-
-    def told(self, *args: str) -> Any:
-        result = self.run(*args, "--json")
-        assert result.exit_code == 0, result.output
-        return json.loads(result.stdout)
-
-    def events(self, room: str = "kitchen") -> list[dict[str, Any]]:
-        """What has happened there so far."""
-        import httpx2
-
-        headers = {"Authorization": f"Bearer {TOKEN}"}
-        url = f"{self.url}/rooms/{room}/events"
-        found, rest, end = [], "", time.monotonic() + 0.5
-        try:
-            with httpx2.stream("GET", url, headers=headers, timeout=0.3, trust_env=False) as stream:
-                for chunk in stream.iter_text():
-                    *blocks, rest = (rest + chunk).split("\n\n")
-                    for block in blocks:
-                        lines = dict(line.split(": ", 1) for line in block.split("\n"))
-                        if "data" in lines:
-                            found.append({"type": lines["event"], **json.loads(lines["data"])})
-                    if time.monotonic() > end:
-                        break
-        except httpx2.TimeoutException:
-            pass
-        return found
-
-    def wait_for(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        end = time.monotonic() + 30
-        while time.monotonic() < end:
-            if found := next(filter(wanted, self.events()), None):
-                return found
-        raise AssertionError(f"not in {self.events()}")
-
-    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
-        self.process.send_signal(number)
-        _, err = self.process.communicate(timeout=60)
-        return self.process.returncode, err
-
-
-@contextmanager
-def serve(*args: str, cwd: Path | None = None, **env: str) -> Iterator[Program]:
-    paths = os.pathsep.join(map(str, filter(None, (ROOT, cwd))))
-    process = subprocess.Popen(
-        [*COMMAND, "serve", "--port", "0", "--json", *args],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": paths, "TURNSTOP_TOKEN": TOKEN, **env},
-    )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line, process.communicate(timeout=30)[1]
-        yield Program(process, json.loads(line)["url"])
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def is_text(event: dict[str, Any]) -> bool:
-    return event["type"] == "text"
-
-
-def is_settled(event: dict[str, Any]) -> bool:
-    return event["type"] == "settlement"
 
 
 def test_a_message_is_sent_stopped_and_goes_on() -> None:
@@ -275,7 +190,8 @@ def test_a_client_says_in_one_line_what_was_wrong() -> None:
     ],
 )
 def test_what_cannot_be_served_is_said_in_one_line(args: list[str], says: str) -> None:
-    result = CliRunner().invoke(main, ["serve", "--port", "0", *args])
+    env = {"TURNSTOP_TOKEN": TOKEN}
+    result = CliRunner().invoke(main, ["serve", "--port", "0", *args], env=env)
     assert result.exit_code == 2
     assert says in result.stderr
     assert result.stderr.count("\n") == 1
@@ -284,27 +200,9 @@ def test_what_cannot_be_served_is_said_in_one_line(args: list[str], says: str) -
 def test_a_port_that_is_taken_is_said_in_one_line() -> None:
     with serve() as program:
         port = program.url.rpartition(":")[2]
-        result = CliRunner().invoke(main, ["serve", "--port", port])
+        result = CliRunner().invoke(main, ["serve", "--port", port], env={"TURNSTOP_TOKEN": TOKEN})
         assert result.exit_code == 2
         assert "in use" in result.stderr
-
-
-def test_a_new_token_is_printed_once_and_one_that_was_given_never(tmp_path: Path) -> None:
-    with serve(TURNSTOP_TOKEN="") as program:
-        assert program.run("stop", "--all").exit_code == 1
-    process = subprocess.Popen(
-        [*COMMAND, "serve", "--port", "0", "-v"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TURNSTOP_TOKEN": TOKEN},
-    )
-    assert process.stdout is not None
-    first = process.stdout.readline()
-    process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=30)
-    assert "http://" in first
-    assert TOKEN not in first + out + err
 
 
 def test_what_an_agent_says_does_nothing_to_a_terminal() -> None:

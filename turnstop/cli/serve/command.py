@@ -2,59 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import secrets
 import sqlite3
+import sys
 from typing import TYPE_CHECKING
 
-import attrs
 import click
 import trio
 
 from ..._errors import BackendError
+from .telling import TOKEN, Speaker
 
 if TYPE_CHECKING:
-    from ...server import Server
     from .agents import Opener
     from .running import Job
 
 __all__ = ["serve"]
-
-TOKEN = "TURNSTOP_TOKEN"
 
 
 class CannotServe(click.ClickException):
     """It cannot be served; the text is one line that says what to do."""
 
     exit_code = 2
-
-
-@attrs.frozen
-class _Teller:
-    """Tells on stdout where the server is, and the rest on stderr."""
-
-    agent: str
-    token: str
-    is_new: bool
-    as_json: bool
-
-    def serves(self, server: Server) -> None:
-        if self.as_json:
-            told = {"url": server.url, "agent": self.agent}
-            click.echo(json.dumps({**told, "token": self.token} if self.is_new else told))
-            return
-        click.echo(f"turnstop serves {self.agent} at {server.url}")
-        if self.is_new:
-            click.echo(f"open {server.url}/#token={self.token}")
-            click.echo(f"commands: export {TOKEN}={self.token}")
-
-    def ends(self, live: int) -> None:
-        click.echo(f"ending: {live} turns are stopped; once more kills", err=True)
-
-    def kills(self, processes: int) -> None:
-        click.echo(f"killed {processes} processes", err=True)
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -67,6 +38,13 @@ class _Teller:
     show_default=True,
     type=click.IntRange(0, 65535),
     help="0: any that is free.",
+)
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name that the server is asked by too; this machine's alone by default.",
 )
 @click.option(
     "--file",
@@ -121,6 +99,7 @@ def serve(
     args: tuple[str, ...],
     host: str,
     port: int,
+    hosts: tuple[str, ...],
     file: str | None,
     cancel_within: float,
     kill_within: float,
@@ -138,10 +117,11 @@ def serve(
     ARGS are what its open_* takes by position: `a2a URL`, `acp COMMAND...`. Options of a command
     come behind `--`.
 
-    Requests bear a token: the one in TURNSTOP_TOKEN, else a new one, which is printed once.
+    Requests bear a token: the one in TURNSTOP_TOKEN, which the agent is not given; else a new one,
+    which is printed once, on a terminal.
 
-    SIGINT and SIGTERM stop every turn, wait for the settlements, and keep unfinished messages; a
-    second one kills.
+    SIGINT, SIGTERM and SIGHUP stop every turn, wait for the settlements, and keep unfinished
+    messages; a second SIGINT or SIGTERM kills.
 
     Exit status: 0 when it was told to end; 2 when it cannot serve; 128 and the signal's number
     when it had to be killed.
@@ -150,8 +130,7 @@ def serve(
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         level=logging.INFO if verbose else logging.WARNING,
     )
-    given = os.environ.get(TOKEN, "")
-    token = given or secrets.token_urlsafe(24)
+    token, is_new = _token()
     agent = adapter or "the demonstration"
     job = _job(
         _opener(adapter, args),
@@ -161,6 +140,7 @@ def serve(
             "token": token,
             "host": host,
             "port": port,
+            "hosts": hosts,
             "agent": agent,
             "body": body,
             "rooms": rooms,
@@ -170,7 +150,19 @@ def serve(
             "retire_after": retire_after,
         },
     )
-    _run(job, _Teller(agent, token, not given, as_json))
+    _run(job, Speaker(agent, token if is_new else None, as_json))
+
+
+def _token() -> tuple[str, bool]:
+    # Out of the environment, which every program that an agent starts is given.
+    if given := os.environ.pop(TOKEN, ""):
+        return given, False
+    if sys.stdout is None or not sys.stdout.isatty():
+        raise CannotServe(
+            f"there is no {TOKEN}, and a new token is printed on a terminal only: set it,"
+            """ e.g. to $(python3 -c "import secrets; print(secrets.token_urlsafe(24))")"""
+        )
+    return secrets.token_urlsafe(24), True
 
 
 def _opener(adapter: str | None, args: tuple[str, ...]) -> Opener:
@@ -196,19 +188,25 @@ def _job(
     from ..._budget import StopBudget
 
     cancel_within, kill_within = budget
+    try:
+        checked = Settings(**settings)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise CannotServe(f"{TOKEN} cannot be used: {error}") from None
     return Job(
         opener=opener,
-        settings=Settings(**settings),  # type: ignore[arg-type]
+        settings=checked,
         budget=StopBudget(cancel_within=cancel_within, kill_within=kill_within),
         file=file,
     )
 
 
-def _run(job: Job, teller: _Teller) -> None:
+def _run(job: Job, speaker: Speaker) -> None:
     from ...feeds.sqlite import FeedInUse
     from .running import serve as serve_it
 
     try:
-        trio.run(serve_it, job, teller)
+        trio.run(serve_it, job, speaker)
     except (BackendError, FeedInUse, OSError, sqlite3.DatabaseError) as error:
         raise CannotServe(str(error)) from error
+    finally:
+        speaker.close()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Protocol, final
 
 import attrs
@@ -41,7 +41,7 @@ class Job:
 
 
 class Teller(Protocol):
-    """Whoever is told how it goes."""
+    """Whoever is told how it goes. Raises nothing: nobody has to be there to hear it."""
 
     def serves(self, server: Server) -> None:
         """It answers now."""
@@ -63,9 +63,12 @@ class _Ending:
     told: trio.Event = attrs.field(factory=trio.Event)
     server: Server | None = None
 
-    async def watch(self, signals: Any) -> None:
+    async def watch(self, signals: AsyncIterator[int]) -> None:
         async for number in signals:
             if self.told.is_set():
+                # A terminal that is closed says so more than once.
+                if number == signal.SIGHUP:
+                    continue
                 await self._force(number)
             self.told.set()
             if self.server is None:
@@ -82,10 +85,10 @@ class _Ending:
 
 
 async def serve(job: Job, teller: Teller) -> None:
-    """Serve until SIGINT or SIGTERM; then stop every turn, settle, and return.
+    """Serve until SIGINT, SIGTERM or SIGHUP; then stop every turn, settle, and return.
 
-    A second signal kills all processes that were started from here, and ends this one a second
-    later, whatever is left.
+    A second SIGINT or SIGTERM kills all processes that were started from here, and ends this one a
+    second later, whatever is left. SIGHUP is left alone where it is ignored.
 
     Raises:
         BackendError: the agent cannot be opened.
@@ -95,12 +98,27 @@ async def serve(job: Job, teller: Teller) -> None:
     **Cancellation:** as the first signal.
     """
     ending = _Ending(teller)
-    with trio.open_signal_receiver(*_SIGNALS) as signals:
+    with _hearing() as signals:
         async with open_private_nursery() as nursery:
             nursery.start_soon(ending.watch, signals)
             with ending.starting:
                 await _serve(job, ending)
             nursery.cancel_scope.cancel()
+
+
+@contextmanager
+def _hearing() -> Generator[AsyncIterator[int], None, None]:
+    before = signal.getsignal(signal.SIGHUP)
+    # Who has had it ignored, with `nohup`, wants it to stay so.
+    heard = _SIGNALS if before is signal.SIG_IGN else (*_SIGNALS, signal.SIGHUP)
+    # Whoever closes a terminal says so more than once: it may come while this process exits.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with trio.open_signal_receiver(*heard) as signals:
+            yield signals
+    except BaseException:
+        signal.signal(signal.SIGHUP, before)
+        raise
 
 
 async def _serve(job: Job, ending: _Ending) -> None:
