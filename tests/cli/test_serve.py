@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 from programs import COMMAND, ROOT, TOKEN, is_settled, is_text, serve
 
-from turnstop.cli.client.showing import visible
 from turnstop.cli.main import main
 
 STUBBORN = """
@@ -190,8 +189,9 @@ def test_a_client_says_in_one_line_what_was_wrong() -> None:
     ],
 )
 def test_what_cannot_be_served_is_said_in_one_line(args: list[str], says: str) -> None:
-    env = {"TURNSTOP_TOKEN": TOKEN}
-    result = CliRunner().invoke(main, ["serve", "--port", "0", *args], env=env)
+    result = CliRunner().invoke(
+        main, ["serve", "--port", "0", *args], env={"TURNSTOP_TOKEN": TOKEN}
+    )
     assert result.exit_code == 2
     assert says in result.stderr
     assert result.stderr.count("\n") == 1
@@ -203,9 +203,3 @@ def test_a_port_that_is_taken_is_said_in_one_line() -> None:
         result = CliRunner().invoke(main, ["serve", "--port", port], env={"TURNSTOP_TOKEN": TOKEN})
         assert result.exit_code == 2
         assert "in use" in result.stderr
-
-
-def test_what_an_agent_says_does_nothing_to_a_terminal() -> None:
-    assert visible("\x1b]0;title\x07\x1b[2Ja\tb\nc\u202ed\x9b") == (
-        "\ufffd]0;title\ufffd\ufffd[2Ja\tb\nc\ufffdd\ufffd"
-    )
