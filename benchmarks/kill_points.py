@@ -44,6 +44,8 @@ from turnstop.feeds.sqlite import FeedInUse, SqliteFeed, open_sqlite_feed
 POINTS = 200
 ROOMS = 5
 POSTS = 12
+# All of it, and fewer than the ids that a feed remembers, for 200 points.
+POSTS_OF_CLIENT = 45
 KINDS = (ControlKind.STOP, ControlKind.INTERRUPT, ControlKind.PLAY)
 RIVALS = 0.2
 REFUSED = 2
@@ -178,7 +180,7 @@ class Killing:
         rival = found is not None and self.draw.random() < RIVALS
         # Before there is a thread, which would not be in the new process.
         second = Life.begin(self.run, self.path, -1, False) if rival else None
-        user = threading.Thread(target=self.use, args=(found, POSTS))
+        user = threading.Thread(target=self.use, args=(found, POSTS_OF_CLIENT))
         user.start()
         if second is None:
             time.sleep(delay)

@@ -142,6 +142,11 @@ def an_id_is_not_taken_for_another_message(feed: MemoryFeed, call: Any) -> Any:
     return take
 
 
+@wrong("_new_id")
+def a_message_without_an_id_is_a_new_one(feed: MemoryFeed, call: Any) -> Any:
+    return lambda room: f"m{next(feed._numbers)}"
+
+
 @wrong("_find")
 def an_id_is_its_rooms_own(feed: MemoryFeed, call: Any) -> Any:
     return lambda room, id: next((one for one in feed._kept() if one.message.id == id), None)
@@ -179,10 +184,12 @@ async def test_a_feed_that_does_not_keep_it_is_found(
         await check_feed(make_feed)
 
 
-async def test_what_has_failed_is_remembered_for_a_while() -> None:
+async def test_what_has_finished_is_remembered_for_a_while() -> None:
     feed = MemoryFeed()
     for number in range(10_001):
         message = feed.post("a", "work", id=str(number))
         assert message is not None
         await feed.fail(message, "why")
     assert (len(feed.failed), ("a", "0") in feed.failed) == (10_000, False)
+    assert feed.post("a", "work", id="0") is not None
+    assert feed.post("a", "work", id="1") is None

@@ -283,6 +283,20 @@ async def _an_id_is_not_taken_for_another_message(feed: Any) -> None:
 
 
 @_promise
+async def _a_message_without_an_id_is_a_new_one(feed: Any) -> None:
+    """A message that is posted without an id is a new one, whatever ids others have chosen."""
+    names = [f"{letter}{number}" for letter in ("", "m") for number in range(4)]
+    await _post(feed, "a", *names, "")
+    _same(len(await _post(feed, "a", "")), 1)
+    made = [await _done(feed.post("a", "work")) for _ in range(2)]
+    ids = {*names, "", *(message.id for message in made)}
+    _same(len(ids), len(names) + 3)
+    _same([message.id for message in await _received(feed, 9)], [*names, ""])
+    _same(await _received(feed, 2), made)
+    await _hears_nothing(feed)
+
+
+@_promise
 async def _an_id_is_its_rooms_own(feed: Any) -> None:
     """Two rooms may have messages with one id: each is finished for itself."""
     (mine,), (other,) = await _post(feed, "a", "1"), await _post(feed, "b", "1")
