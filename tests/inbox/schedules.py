@@ -216,7 +216,9 @@ class Ledger(World):
         """What takes the place of `Inbox.control`."""
 
         def control(inbox: Inbox, control: Control) -> Applied:
-            known = {*inbox._served} | {*inbox._retired}
+            known = {*inbox._served, *inbox._retired}
+            if control.room is None and control.kind is INTERRUPT:
+                known -= {*inbox._retired}
             reached = {room for room in known if control.room in (None, room)}
             for room in reached:
                 self._decide(inbox, room, control)
@@ -313,6 +315,16 @@ class Ledger(World):
         for remote in self.backend.remotes[-1:]:
             ends = {"well": COMPLETED, "badly": FAILED, "lost": OSError("lost")}
             remote.finish(ends[how])
+
+    async def do_lull(self) -> None:
+        """All that can be done is done, and some time goes by."""
+        for _ in range(4):
+            for remote in self.backend.remotes:
+                remote.finish(COMPLETED)
+            await trio.sleep(3)
+
+    async def do_drop(self, room: str) -> None:
+        self.inbox.drop(room)
 
     async def do_wait(self, seconds: float) -> None:
         await trio.sleep(seconds)
@@ -436,6 +448,18 @@ class Schedules(RuleBasedStateMachine):
     @rule(how=st.sampled_from(["well", "well", "badly", "lost"]))
     def finish(self, how: str) -> None:
         self.steps.append(("finish", how))
+
+    @rule(room=st.sampled_from(ROOMS))
+    def work(self, room: str) -> None:
+        self.steps += [("post", room), ("wait", 1.0)]
+
+    @rule()
+    def lull(self) -> None:
+        self.steps.append(("lull",))
+
+    @rule(room=st.sampled_from(ROOMS))
+    def drop(self, room: str) -> None:
+        self.steps += [("lull",), ("drop", room)]
 
     @rule(seconds=st.sampled_from([0.1, 0.25, 0.5, 3.0, 10.0, 70.0]))
     def wait(self, seconds: float) -> None:

@@ -14,10 +14,11 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from .._errors import RoomsClosed
-from .._receipt import StopReceipt
+from .._receipt import StopReceipt, join
 from .._records import OnlyMadeByUs, Settlement
 from .._rooms import Rooms
 from .._unwrap import open_private_nursery, reraise
+from ._alarm import Alarm
 from ._delivery import Delivery
 from ._feed import Control, ControlKind, Feed, Message
 from ._lane import Lane
@@ -43,23 +44,22 @@ class Applied:
 
     rooms: tuple[str, ...]
     repeated: bool = False
-    _receipts: tuple[StopReceipt, ...] = attrs.field(default=(), repr=False)
+    _receipt: StopReceipt | None = attrs.field(default=None, repr=False)
 
     @property
     def turn_ids(self) -> tuple[str, ...]:
         """The turns that it asked to stop, or that were stopping already."""
-        return tuple(turn_id for receipt in self._receipts for turn_id in receipt.turn_ids)
+        return () if self._receipt is None else self._receipt.turn_ids
 
     async def settled(self) -> tuple[Settlement, ...]:
         """Wait until every turn of `turn_ids` is settled.
 
         **Cancellation:** the stop goes on without the waiter.
         """
-        await trio.lowlevel.checkpoint()
-        found: list[Settlement] = []
-        for receipt in self._receipts:
-            found.extend(await receipt.settled())
-        return tuple(found)
+        if self._receipt is None:
+            await trio.lowlevel.checkpoint()
+            return ()
+        return await self._receipt.settled()
 
 
 @attrs.frozen
@@ -103,6 +103,7 @@ class Inbox(metaclass=OnlyMadeByUs):
         self._numbers = itertools.count(1)
         self._received: Control | None = None
         self._is_over = False
+        self.alarm = Alarm()
         self.telling = Telling()
         self.lane = Lane(feed, self.telling, rules.finish_within, self._note_told)
 
@@ -127,8 +128,8 @@ class Inbox(metaclass=OnlyMadeByUs):
             self._applied[control.id] = None
             if len(self._applied) > _REMEMBERED:
                 self._applied.popitem(last=False)
-        found = (receipt for receipt in receipts.values() if receipt is not None)
-        applied = Applied(tuple(receipts), False, tuple(found))
+        found = join(receipt for receipt in receipts.values() if receipt is not None)
+        applied = Applied(tuple(receipts), False, found)
         self._owe(control, applied.rooms)
         self._show(control, applied)
         return applied
@@ -356,6 +357,7 @@ async def serve_rooms(
             for room, paused in (await inbox.telling.insist(feed.rooms)).items():
                 inbox._open(room, paused=paused)
             inbox.nursery.start_soon(inbox.lane.run)
+            inbox.nursery.start_soon(inbox.alarm.run)
             task_status.started(inbox)
             await inbox.listen(while_asking)
     except (RoomsClosed, BaseExceptionGroup) as error:

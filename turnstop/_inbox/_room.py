@@ -15,6 +15,7 @@ import trio
 from .._receipt import StopReceipt, ask_all
 from .._records import StopRequest, StopVerdict
 from .._rooms import Rooms
+from ._alarm import Alarm
 from ._delivery import Delivery, Fate
 from ._feed import Claim, Control, ControlKind, Feed, Message
 from ._lane import Lane
@@ -57,6 +58,7 @@ class Keeper(Protocol):
     limiter: trio.CapacityLimiter
     telling: Telling
     lane: Lane
+    alarm: Alarm
 
     async def retire(self, room: Room) -> bool:
         """Retire it; False where a message has come meanwhile."""
@@ -73,6 +75,7 @@ class Room:
         delivery: what is being handled.
         synthetic: what was made here, and waits.
         empty: the feed has said that there is no message, and nothing has come since.
+        rings_at: when the inbox's alarm is going to wake it.
     """
 
     name: str
@@ -85,7 +88,8 @@ class Room:
     _revision: int = 0
     _plays: int = 0
     _skipped: str | None = None
-    _wake: trio.Event = attrs.field(factory=trio.Event)
+    rings_at: float = math.inf
+    _sleeping: trio.lowlevel.Task | None = None
     _interval: float = 0.0
     _due: float = 0.0
     _retire_at: float = math.inf
@@ -109,19 +113,25 @@ class Room:
 
     def _look(self) -> None:
         self._nudged = True
-        self._wake.set()
+        self.wake()
+
+    def wake(self) -> None:
+        """Have it see what there is to do."""
+        if self._sleeping is not None:
+            trio.lowlevel.reschedule(self._sleeping)
+            self._sleeping = None
 
     def drop(self) -> None:
         """Have it retired as soon as it has nothing to do."""
         self._retire_at = -math.inf
-        self._wake.set()
+        self.wake()
 
     def note_told(self, control: Control) -> None:
         """The feed knows of this control."""
         if control.kind is ControlKind.PLAY:
             # Before it was told, it took the room for paused.
             self._look()
-        self._wake.set()
+        self.wake()
 
     def control(self, control: Control) -> StopReceipt | None:
         """Apply a control; None where it names a turn that is not the one."""
@@ -218,13 +228,17 @@ class Room:
         if not self.paused and (self._nudged or self.synthetic):
             await trio.lowlevel.checkpoint()
             return True
-        self._wake = trio.Event()
         retire_at = self._retire_at if self.is_idle else math.inf
-        with trio.CancelScope(deadline=min(self._due, retire_at)):
-            await self._wake.wait()
+        self.keeper.alarm.set(self, min(self._due, retire_at))
+        self._sleeping = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(self._abort)
         if not self.is_idle or trio.current_time() < self._retire_at:
             return True
         return not await self.keeper.retire(self)
+
+    def _abort(self, _: object) -> trio.lowlevel.Abort:
+        self._sleeping = None
+        return trio.lowlevel.Abort.SUCCEEDED
 
     async def _deliver(self, message: Message) -> bool:
         """Have a message handled; False where that cannot be, for now."""
