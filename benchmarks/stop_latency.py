@@ -9,7 +9,8 @@ and lets the room go on. So it does with a bare Hypercorn (Trio worker) that str
 of the same size and answers a POST with as much; the two take turns in going first. Prints JSON.
 
 Status 1 where the 99th percentile of a stop's answer is over 1.5 times that of the bare one, or
-over 100 ms, or that of asked -> sent is over 250 ms. A smoke is held to the caps alone.
+over 100 ms, or that of asked -> sent is over 250 ms. A smoke is too short for that: there the
+medians are held to those caps.
 """
 
 from __future__ import annotations
@@ -142,8 +143,9 @@ def main() -> int:
         "asked_to_sent": asked,
     }
     print(json.dumps(told))
-    kept = ours["p99_ms"] <= MOST_ANSWER and asked["p99_ms"] <= MOST_SENT
-    return 0 if kept and (small or ratios["p99_ms"] <= MOST_RATIO) else 1
+    key = "p50_ms" if small else "p99_ms"
+    kept = ours[key] <= MOST_ANSWER and asked[key] <= MOST_SENT
+    return 0 if kept and (small or ratios[key] <= MOST_RATIO) else 1
 
 
 if __name__ == "__main__":
