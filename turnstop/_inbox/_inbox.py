@@ -325,15 +325,19 @@ async def serve_rooms(
     Args:
         rooms: what `open_rooms` yields. While they are served, nobody else enters them.
         handle: is given each message. It makes `delivery.turn()` and reads it. When it returns,
-            the message is acknowledged; when it raises, it has failed.
+            the message is acknowledged; when it raises, it has failed. A control cancels it, and
+            decides instead, unless the turn that it was to stop has finished all the same.
         feed: keeps the messages.
         hydrate: is called before `handle`, for what that has to know. A control cancels it.
         at_once: how many messages are handled at the same time, over all rooms. A turn that waits
             for a person's decision is one of them.
         handle_within: seconds that a message may take, hydration included; then it has failed.
         probe_every: seconds until a room asks the feed of itself, for what it was not told: a
-            paused room every time, an idle one less and less often, down to half as often.
-        retire_after: seconds without work until a room's session is retired; None: never.
+            paused room every time, an idle one less and less often, down to half as often. The
+            first time comes sooner, so that rooms which begin or stop together do not ask together.
+        retire_after: seconds without work until a room without messages is retired, paused or not:
+            its session is forgotten, and its task ends; None: never. A message opens it anew. Of
+            the 10,000 that were retired last it is known which are paused, and of all by the feed.
         finish_within: seconds that the feed may take, at the end, to be told of a message that was
             being handled. One that it is not told of is found again, as after a crash.
         while_asking: whether a message for a room whose turn waits for a person's decision waits
@@ -346,6 +350,9 @@ async def serve_rooms(
         RoomsClosed: the rooms are closing.
         trio.ClosedResourceError, trio.EndOfChannel: the feed said so: it is at its end.
         ImportError: tenacity is not installed.
+
+    Logs ids, counts and errors' types at `turnstop.serve_rooms`; what errors say, which may be what
+    was said to the agent, at DEBUG only.
 
     **Cancellation:** stops what is being handled and waits for its settlement; the messages are
     released.
