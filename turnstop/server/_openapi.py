@@ -14,7 +14,8 @@ from ._wire import Failure
 __all__ = ["document"]
 
 _REFERENCE: Final = "#/components/schemas/{name}"
-_EVENTS: Final = """Server-sent events. Each has an `id`, and one `data` line: JSON with its `room`.
+_EVENTS: Final = """Server-sent events. Each has an `id`, and one `data` line: JSON with its `room`, but for
+`gap`.
 With the header `Last-Event-ID`, the stream goes on behind that event; without, it begins with the
 oldest that is kept. The types are `message` (`state`: waiting, working, handled or failed), `turn`,
 `text`, `thought`, `tool_call`, `ask`, `answered`, `withdrawn` (the agent waits for no answer any
@@ -57,7 +58,13 @@ def _operation(one: Operation, schema_of: dict[str, Any]) -> dict[str, Any]:
     }
     parameters: list[dict[str, Any]] = []
     if "{room}" in one.path:
-        schema = {"type": "string", "minLength": 1, "maxLength": 200}
+        schema = {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 200,
+            # In a path they mean something else.
+            "not": {"enum": [".", ".."]},
+        }
         parameters.append({"name": "room", "in": "path", "required": True, "schema": schema})
     if one.gives is None:
         last = {"name": "Last-Event-ID", "in": "header", "schema": {"type": "string"}}
@@ -82,7 +89,7 @@ def _schema_required(one: Operation) -> list[str]:
 
 def _responses(one: Operation, schema_of: dict[str, Any]) -> dict[str, Any]:
     content = (
-        {"text/event-stream": {"schema": {"type": "string"}}}
+        {"text/event-stream": {}}
         if one.gives is None
         else {"application/json": {"schema": schema_of[str(one.gives)]}}
     )
