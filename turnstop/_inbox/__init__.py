@@ -16,13 +16,13 @@ behind a message, nor behind another control. What it decides is the fate of the
 being handled: STOP leaves it for PLAY and pauses the room, INTERRUPT has it count as handled.
 """
 
+from ._applied import Applied as Applied
+from ._applied import InboxStatistics as InboxStatistics
 from ._delivery import Delivery as Delivery
 from ._feed import Claim as Claim
 from ._feed import Control as Control
 from ._feed import ControlKind as ControlKind
 from ._feed import Feed as Feed
 from ._feed import Message as Message
-from ._inbox import Applied as Applied
 from ._inbox import Inbox as Inbox
-from ._inbox import InboxStatistics as InboxStatistics
 from ._inbox import serve_rooms as serve_rooms

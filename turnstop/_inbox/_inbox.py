@@ -9,74 +9,28 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, NoReturn, final
 
-import attrs
 import trio
 from trio.lowlevel import enable_ki_protection
 
 from .._errors import RoomsClosed
 from .._receipt import StopReceipt, join
-from .._records import OnlyMadeByUs, Settlement
+from .._records import OnlyMadeByUs
 from .._rooms import Rooms
 from .._unwrap import open_private_nursery, reraise
 from ._alarm import Alarm
+from ._applied import Applied, InboxStatistics
 from ._delivery import Delivery
 from ._feed import Control, ControlKind, Feed, Message
 from ._lane import Lane
 from ._room import Room, Rules
 from ._telling import Telling
 
-__all__ = ["Applied", "Inbox", "InboxStatistics", "serve_rooms"]
+__all__ = ["Inbox", "serve_rooms"]
 
 logger = logging.getLogger("turnstop.serve_rooms")
 
 _REMEMBERED = 256
 _RETIRED = 10_000
-
-
-@attrs.frozen
-class Applied:
-    """What a control has found.
-
-    Attributes:
-        rooms: those which it was applied to. None: an unknown room, or a turn that is not live.
-        repeated: a control with this id was applied before, and this one was not.
-    """
-
-    rooms: tuple[str, ...]
-    repeated: bool = False
-    _receipt: StopReceipt | None = attrs.field(default=None, repr=False)
-
-    @property
-    def turn_ids(self) -> tuple[str, ...]:
-        """The turns that it asked to stop, or that were stopping already."""
-        return () if self._receipt is None else self._receipt.turn_ids
-
-    async def settled(self) -> tuple[Settlement, ...]:
-        """Wait until every turn of `turn_ids` is settled.
-
-        **Cancellation:** the stop goes on without the waiter.
-        """
-        if self._receipt is None:
-            await trio.lowlevel.checkpoint()
-            return ()
-        return await self._receipt.settled()
-
-
-@attrs.frozen
-class InboxStatistics:
-    """A snapshot of an inbox.
-
-    Attributes:
-        rooms: rooms that are served.
-        paused: of these, those which a STOP has paused.
-        handling: messages that are being handled.
-        troubles: calls of the feed that failed and are tried again, since the beginning.
-    """
-
-    rooms: int
-    paused: int
-    handling: int
-    troubles: int
 
 
 @final
