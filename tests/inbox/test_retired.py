@@ -220,5 +220,42 @@ async def test_retired_rooms_are_remembered_up_to_a_number(
         assert world.live == ["2"]
 
 
+async def test_a_play_finds_a_room_that_only_the_feed_knew_to_be_paused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("turnstop._inbox._inbox._RETIRED", 1)
+    async with serving(retire_after=1) as world:
+        await served(world, "a")
+        world.press(STOP)
+        await trio.sleep(10)
+        await served(world, "b")
+        await trio.sleep(10)
+        await world.post("2")
+        await trio.sleep(10)
+        assert (world.inbox.statistics().rooms, world.left()) == (0, ["2"])
+        world.press(PLAY)
+        await settle()
+        assert world.live == ["2"]
+
+
+async def test_a_message_that_was_only_found_by_a_probe_and_left_makes_no_idle_room() -> None:
+    async with serving(probe_every=60) as world:
+        await served(world, "a")
+
+        async def deaf(call: Any) -> Any:
+            await trio.sleep_forever()
+
+        world.feed.levers["receive"] = deaf
+        # The call that is out already.
+        await world.post("of b", room="b")
+        world.press(STOP, "b")
+        await world.post("2")
+        await trio.sleep(121)
+        assert world.live == ["2"]
+        world.press(STOP)
+        await settle()
+        assert (world.left(), world.inbox.is_idle("a")) == (["2"], False)
+
+
 async def test_nobody_opens_a_room_but_for_a_message() -> None:
     assert not hasattr(Inbox, "open")

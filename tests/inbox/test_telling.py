@@ -44,10 +44,17 @@ async def test_why_a_message_failed_is_told_as_text_that_every_feed_can_keep(
     async def failing(world: World, delivery: Delivery) -> None:
         raise error
 
+    told: list[str] = []
+
+    async def note(call: Any, message: Any, reason: str) -> None:
+        told.append(reason)
+        await call(message, reason)
+
     async with serving(handle=failing) as world:
+        world.feed.levers["fail"] = note
         await world.post("1", "2")
-        assert world.failed == {"1": reason, "2": reason}
-        assert reason.encode()
+        assert told == [reason, reason]
+        assert world.left() == []
 
 
 async def test_a_long_reason_is_cut() -> None:
@@ -196,6 +203,8 @@ async def test_a_control_of_the_feeds_own_is_told_whatever_piles_up() -> None:
     async with serving() as world:
         await served(world)
         world.feed.break_("applied")
+        world.press(INTERRUPT)
+        await settle()
         theirs = Control(INTERRUPT, "a", reason="theirs")
         world.feed.control(theirs)
         await settle()

@@ -149,7 +149,8 @@ class Feed(Protocol):
         To none, where it has found none, or had been applied before: it is not to come again.
 
         Told in the order in which controls were applied, one at a time. It came from `receive`, or
-        from elsewhere.
+        from elsewhere. Where this has failed for long, what others have overtaken since is left
+        out: rooms that another has stopped or resumed, and what did not come from `receive`.
 
         **Cancellation:** it is known as applied, or not; it is told once more.
         """

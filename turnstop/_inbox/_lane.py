@@ -84,9 +84,7 @@ class Lane:
         kept: list[_Owed] = []
         decided: set[str] = set()
         for one in reversed(rest):
-            rooms = one.rooms
-            if not one.theirs:
-                rooms = tuple(room for room in rooms if one.decides and room not in decided)
+            rooms = tuple(room for room in one.rooms if one.decides and room not in decided)
             if one.decides:
                 decided.update(rooms)
             if rooms or one.theirs:
