@@ -55,7 +55,7 @@ class Page:
     write: trio.lowlevel.FdStream
     session: str = ""
     logs: list[str] = attrs.field(factory=list)
-    tabs: list[tuple[str, str]] = attrs.field(factory=list)
+    tabs: list[str] = attrs.field(factory=list)
     _numbers: Any = attrs.field(factory=lambda: itertools.count(1))
     _answers: dict[int, tuple[trio.Event, list[Any]]] = attrs.field(factory=dict)
 
@@ -66,7 +66,7 @@ class Page:
         attached = await self.call(
             "Target.attachToTarget", targetId=target["targetId"], flatten=True
         )
-        self.tabs.append((target["targetId"], attached["sessionId"]))
+        self.tabs.append(attached["sessionId"])
         await self.go_to_tab(-1)
         for domain in ("Page", "Runtime", "Log"):
             await self.call(f"{domain}.enable")
@@ -75,7 +75,7 @@ class Page:
         await self.until("location.protocol === 'http:' && document.readyState === 'complete'")
 
     async def go_to_tab(self, number: int) -> None:
-        target, self.session = self.tabs[number]
+        self.session = self.tabs[number]
         await self.call("Page.bringToFront")
 
     async def call(self, method: str, **params: Any) -> Any:
@@ -121,9 +121,9 @@ class Page:
 
     async def press(self, key: str, code: int = 0, text: str = "", repeat: bool = False) -> None:
         """Press a key, where the focus is."""
-        more = {"windowsVirtualKeyCode": code} | ({"text": text} if text else {})
-        await self.call("Input.dispatchKeyEvent", type="keyDown", key=key, autoRepeat=repeat, **more)
-        await self.call("Input.dispatchKeyEvent", type="keyUp", key=key, **more)
+        more = {"key": key, "windowsVirtualKeyCode": code} | ({"text": text} if text else {})
+        await self.call("Input.dispatchKeyEvent", type="keyDown", autoRepeat=repeat, **more)
+        await self.call("Input.dispatchKeyEvent", type="keyUp", **more)
 
     async def write_text(self, text: str) -> None:
         await self.call("Input.insertText", text=text)

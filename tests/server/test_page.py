@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 from browsers import Page, find_chromium, open_page
@@ -60,6 +61,8 @@ async def test_a_person_starts_a_turn_answers_it_and_stops_the_next(tmp_path: Pa
         await shoot(page, "stopped")
         await page.size(1100, 800, dark=True)
         await shoot(page, "dark")
+        await page.size(375, 740, dark=True, phone=True)
+        await shoot(page, "phone-dark")
         await page.size(375, 740, phone=True)
         await shoot(page, "phone")
         assert await page.run("document.documentElement.scrollWidth") <= 375
@@ -153,9 +156,7 @@ async def test_esc_within_an_input_method_or_held_down_stops_nothing(tmp_path: P
         await page.open_room("kitchen")
         await page.say("count to 5000")
         await page.until("document.querySelector('.turn')?.textContent.includes('3 4')")
-        await page.call(
-            "Input.imeSetComposition", text="\u306b", selectionStart=1, selectionEnd=1
-        )
+        await page.call("Input.imeSetComposition", text="\u306b", selectionStart=1, selectionEnd=1)
         await page.press("Escape", 27)
         await page.call("Input.insertText", text="")
         await page.press("Escape", 27, repeat=True)
@@ -212,11 +213,11 @@ async def test_what_the_page_keeps_is_bounded(tmp_path: Path) -> None:
     async def talk(work: Work) -> None:
         for number in range(700):
             work.emit(ToolCall(f"call {number}", "look", "completed", "x" * 5000))
-            await trio.sleep(0)
+            await trio.lowlevel.checkpoint()
         for _ in range(5):
             work.emit(Text("y" * 50_000))
             work.emit(Text("z" * 50_000))
-            await trio.sleep(0)
+            await trio.lowlevel.checkpoint()
         work.emit(Text("the end"))
 
     settings = Settings(token=TOKEN, all_bytes=32 * 1024 * 1024)
@@ -228,3 +229,47 @@ async def test_what_the_page_keeps_is_bounded(tmp_path: Path) -> None:
         assert "the end" in turn
         assert len(turn) < 300_000
         assert await page.run("document.querySelectorAll('.turn > *').length") <= 501
+
+
+async def test_a_question_that_nobody_asks_any_more_goes_away(tmp_path: Path) -> None:
+    given_up = trio.Event()
+
+    async def impatient(work: Work) -> None:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(work.ask, Ask("a", "question", "Which one?", ()))
+                await given_up.wait()
+                scope.cancel()
+        work.emit(Text("never mind"))
+        await trio.sleep_forever()
+
+    async with serving(impatient) as served, open_page(address(served), tmp_path) as page:
+        await page.open_room("kitchen")
+        await page.say("hello")
+        await page.until("document.querySelector('.ask input')")
+        given_up.set()
+        await page.until("document.querySelector('.turn')?.textContent.includes('never mind')")
+        await page.until("!document.querySelector('.ask')")
+        assert await page.text("#state") == "working"
+
+
+async def test_a_room_that_the_server_has_forgotten_is_forgotten_here(tmp_path: Path) -> None:
+    async def quick(work: Work) -> None:
+        work.emit(Text("done"))
+
+    async with serving(quick, attrs.evolve(SETTINGS, rooms=2)) as served:
+        async with open_page(address(served), tmp_path) as page:
+            await page.open_room("kitchen")
+            await page.say("hello")
+            await page.until("document.querySelector('.ending.finished')")
+            await page.type("half of a sen")
+            for room in ("attic", "basement", "cellar"):
+                await served.say(room, "hello")
+                await page.until(f"document.getElementById('rooms').innerText.includes('{room}')")
+                await served.until(f"/rooms/{room}/events", "message", state="handled")
+            await page.until("document.querySelectorAll('#rooms button').length === 3")
+            rooms = await page.text("#rooms")
+            assert "kitchen" in rooms
+            assert "attic" not in rooms
+            assert await page.run("document.getElementById('text').value") == "half of a sen"
+            assert "done" in await page.text("#log")

@@ -94,7 +94,7 @@ export const written = (room) => (room === view.current ? $("text").value : room
 
 function stateOf(room) {
   if (room.turnId) return room.asks.size ? "waits for you" : room.stopping ? "stopping" : "working";
-  if (room.paused) return "paused: PLAY goes on";
+  if (room.paused) return "paused";
   return room.waiting.size ? "waiting" : "idle";
 }
 
@@ -107,7 +107,8 @@ export function showState() {
   const room = view.current;
   const there = room !== null;
   const sure = view.connected; // otherwise it may be otherwise by now
-  $("state").textContent = there ? stateOf(room) : "";
+  const state = there ? stateOf(room) : "";
+  $("state").textContent = state === "paused" ? "paused: PLAY goes on" : state;
   $("state").className = there && room.turnId ? "live" : "";
   $("stop").disabled = !there || (sure && room.paused && !room.turnId);
   $("interrupt").disabled = !there || !room.turnId;
@@ -179,7 +180,11 @@ const turnOf = (room, id) => entryOf(room, `turn ${id}`, "turn", `Turn ${id}`);
 function add(room, turn, element) {
   turn.last = element;
   turn.box.insertBefore(element, turn.end);
-  grow(room, turn, COST + element.textContent.length);
+  growTurn(room, turn, COST + element.textContent.length);
+}
+
+function growTurn(room, turn, by) {
+  grow(room, turn, by);
   while (turn.box.childElementCount > MOST_PARTS || turn.size > LONGEST) {
     const first = turn.box.firstElementChild;
     if (first === turn.last || first === turn.end) return;
@@ -201,7 +206,7 @@ function say(room, data, kind) {
   const before = text.length;
   text.appendData(data.delta);
   if (text.length > LONGEST) text.replaceData(0, text.length - LONGEST / 2, "\u2026 ");
-  grow(room, turn, text.length - before);
+  growTurn(room, turn, text.length - before);
 }
 
 function note(room, data, text) {
@@ -271,7 +276,7 @@ const HEARD = {
       if (turn.tools.size > MOST_PARTS) turn.tools.delete(turn.tools.keys().next().value);
       add(room, turn, made);
     } else {
-      if (line.isConnected) grow(room, turn, text.length - line.textContent.length);
+      if (line.isConnected) growTurn(room, turn, text.length - line.textContent.length);
       line.textContent = text;
     }
   },
