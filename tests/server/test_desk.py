@@ -127,20 +127,36 @@ async def test_a_stop_of_the_feed_before_a_play_leaves_the_room_open() -> None:
         assert kinds.count("stopping") == 2
 
 
-async def test_a_room_that_the_feed_has_paused_is_shown_as_paused() -> None:
-    feed = MemoryFeed()
-    feed.post("kitchen", "wait")
+async def test_a_room_that_the_feed_knows_as_paused_is_shown_as_paused() -> None:
+    feed = Slow("claim")
     async with serving(wait, feed=feed) as served:
+        await served.say("kitchen", "wait")
+        await feed.called.wait()
+        # As after a STOP that nobody here was told of.
+        await feed.feed.applied(Control(ControlKind.STOP, "kitchen"), ["kitchen"])
+        feed.go.set()
+        await served.until("/events", "paused")
+        state = await served.state("kitchen")
+        assert (state["paused"], state["waiting"], state["turn_id"]) == (True, 1, None)
+        await served.press("kitchen", "play")
+        await served.until("/events", "resumed")
         await served.until("/events", "text")
-        # As after a STOP that another program was told of.
-        await feed.applied(Control(ControlKind.STOP, "kitchen"), ["kitchen"])
-        feed.post("kitchen", "second")
-        await served.press("kitchen", "interrupt")
-        await served.until("/events", "message", state="handled")
-        feed._paused.discard("kitchen")
-        await served.post("/rooms/kitchen/messages", content="third")
-        await served.until("/events", "text", delta="second")
-        assert not (await served.state("kitchen"))["paused"]
+
+
+async def test_a_message_that_the_feed_does_not_take_is_refused_for_now() -> None:
+    class Full(Slow):
+        async def post(self, *_: object, **__: object) -> None:
+            raise OSError("disk-secret")
+
+    async with serving(wait, feed=Full("nothing")) as served:
+        response = await served.post("/rooms/kitchen/messages", content="x")
+        assert response.status_code == 503
+        assert int(response.headers["retry-after"]) >= 1
+        assert response.json() == {
+            "error": "the message was not kept (OSError): try again later",
+        }
+        state = await served.state("kitchen")
+        assert (state["waiting"], served.server.statistics().live) == (0, 0)
 
 
 async def test_a_message_that_is_tried_again_is_waiting_until_then() -> None:

@@ -7,11 +7,12 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import attrs
 import httpx2
@@ -30,7 +31,7 @@ from turnstop.events import Ask, Text, Thought, ToolCall
 from turnstop.feeds.sqlite import open_sqlite_feed
 from turnstop.server._routes import OPERATIONS
 
-SECONDS = float(os.environ.get("TURNSTOP_FUZZ", 20))
+SECONDS = float(os.environ.get("TURNSTOP_FUZZ", 12))
 """For all that is tried; where it is said, what is tried is another each time."""
 EXPLORES = "TURNSTOP_FUZZ" in os.environ
 SETTINGS_OF_IT = settings(
@@ -41,7 +42,7 @@ SETTINGS_OF_IT = settings(
     phases=(Phase.generate, Phase.shrink),
     suppress_health_check=list(HealthCheck),
 )
-ROOMS = ("kitchen", "a/b?c#d%41", "\N{SNOWMAN}\N{GRINNING FACE}", "x" * 200)
+ROOMS = ("kitchen", "a/b?c#d%41", "\N{SNOWMAN}\N{GRINNING FACE}", "x" * 196)
 IDS = ("a", "", "evil \ufffd", "i" * 1000)
 LIMITS = attrs.evolve(SETTINGS, rate=1e6, burst=10**6, rooms=10**6, at_once=1000)
 
@@ -114,11 +115,29 @@ def read_document(url: str) -> Any:
     return schemathesis.openapi.from_dict(found, config=SchemathesisConfig.from_dict(CONFIG))
 
 
-def cases_of(operation: Any, mode: GenerationMode) -> st.SearchStrategy[Any]:
+def make_rooms(url: str, number: int) -> list[str]:
+    """Rooms whose turns wait for an answer to one of `IDS`, and each has settled one."""
+    rooms = [f"{room}-{number}" for room in ROOMS]
+    with httpx2.Client(base_url=url, headers=HEADERS, trust_env=False) as http:
+        http.post("/play")
+        for kind, room in enumerate(rooms, 3):
+            for content in ("7" * 7, "x" * kind):
+                path = f"/rooms/{quote(room, safe='')}/messages"
+                assert http.post(path, json={"content": content}).status_code == 202
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            asking = {one["room"] for one in http.get("/rooms").json() if one["asks"]}
+            if asking >= {*rooms}:
+                return rooms
+            time.sleep(0.05)
+    raise AssertionError(f"only {asking} ask")
+
+
+def cases_of(operation: Any, mode: GenerationMode, rooms: Sequence[str]) -> st.SearchStrategy[Any]:
     """Requests; of those with a room, many to rooms that are there."""
     found = [operation.as_strategy(generation_mode=mode)]
     if "{room}" in operation.path:
-        known = [{"room": room} for room in ROOMS]
+        known = [{"room": room} for room in rooms]
         found += [operation.as_strategy(generation_mode=mode, path_parameters=one) for one in known]
     if operation.path.endswith("/answers"):
         bodies = [{"ask": id, "reply": "x"} for id in IDS]
@@ -166,10 +185,11 @@ def test_what_is_allowed_is_taken_and_nothing_else(
     one: Any, mode: GenerationMode, url: str
 ) -> None:
     operation = read_document(url)[one.path][one.method]
+    cases = cases_of(operation, mode, make_rooms(url, MODES.index((one, mode))))
     end, failed = time.monotonic() + SECONDS / len(MODES), False
 
     @SETTINGS_OF_IT
-    @given(case=cases_of(operation, mode))
+    @given(case=cases)
     def fuzz(case: Any) -> None:
         nonlocal failed
         if time.monotonic() > end and not failed:

@@ -18,12 +18,13 @@ import trio
 
 from .._inbox import Applied, Control, Delivery, Inbox, Message
 from ..events import Ask, Event
+from ..feeds import IdTaken
 from ._ring import Record, Ring
 from ._seat import Seat
 from ._settings import Settings
 from ._wire import RoomState, asked_for, describe, fit, to_line
 
-__all__ = ["Desk", "TooManyRooms"]
+__all__ = ["Desk", "NotKept", "TooManyRooms"]
 
 logger = logging.getLogger("turnstop.server")
 
@@ -32,6 +33,10 @@ _FINISHED = 1000
 
 class TooManyRooms(Exception):
     """There are as many rooms as there may be, and each has something to do."""
+
+
+class NotKept(Exception):
+    """The feed has not taken a message, for now."""
 
 
 @final
@@ -74,6 +79,7 @@ class Desk:
         Raises:
             TooManyRooms: it would make one more room than there may be.
             IdTaken: a message with this id and another content is not finished.
+            NotKept: the feed is in trouble.
 
         **Cancellation:** it is taken, or not.
         """
@@ -84,17 +90,27 @@ class Desk:
             self._inbox.nudge(room)
         else:
             seat = self.seat(room)
-        seat.posting += 1
-        try:
-            message = await self.post(room, content, id=id)
-        finally:
-            seat.posting -= 1
+        message = await self._post(seat, content, id)
         if message is None:
             return str(id)
         self.note_message(message)
         # Not before it is there; and the feed may announce it much later.
         self._inbox.nudge(room)
         return message.id
+
+    async def _post(self, seat: Seat, content: str, id: str | None) -> Message | None:
+        seat.posting += 1
+        try:
+            return await self.post(seat.room, content, id=id)
+        except IdTaken:
+            raise
+        except Exception as error:
+            name = type(error).__name__
+            logger.error("a message was not kept: %s", name)
+            logger.debug("it was", exc_info=error)
+            raise NotKept(name) from None
+        finally:
+            seat.posting -= 1
 
     def press(self, control: Control) -> Applied:
         """Apply a control, in this step; `note_control` tells of it."""

@@ -14,15 +14,14 @@ from ._wire import Failure
 __all__ = ["document"]
 
 _REFERENCE: Final = "#/components/schemas/{name}"
-_EVENTS: Final = """Server-sent events. Each has an `id`, and one `data` line: JSON with its `room`, but for
-`gap`.
-With the header `Last-Event-ID`, the stream goes on behind that event; without, it begins with the
-oldest that is kept. The types are `message` (`state`: waiting, working, handled or failed), `turn`,
-`text`, `thought`, `tool_call`, `ask`, `answered`, `withdrawn` (the agent waits for no answer any
-more), `usage`, `other`, `stopping`, `settlement`, `paused`, `resumed`, `forgotten` (the room had
-nothing to do, and another took its place), and `gap`: events were missed, for they are not kept any
-more. Text of more than some 64,000 characters comes in pieces where it is an answer's, and cut
-elsewhere."""
+_EVENTS: Final = """Server-sent events. Each has an `id`, and one `data` line: JSON with its `room`,
+but for `gap`. With the header `Last-Event-ID`, the stream goes on behind that event; without, it
+begins with the oldest that is kept. The types are `message` (`state`: waiting, working, handled or
+failed), `turn`, `text`, `thought`, `tool_call`, `ask`, `answered`, `withdrawn` (the agent waits for
+no answer any more), `usage`, `other`, `stopping`, `settlement`, `paused`, `resumed`, `forgotten`
+(the room had nothing to do, and another took its place), and `gap`: events were missed, for they
+are not kept any more. Text of more than some 60,000 characters comes in pieces where it is an
+answer's, and cut elsewhere."""
 
 
 def document(operations: Sequence[Operation], version: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from .._inbox import Control, ControlKind
 from ..feeds import IdTaken
-from ._desk import Desk, TooManyRooms
+from ._desk import Desk, NotKept, TooManyRooms
 from ._guard import read_body
 from ._ring import Ring
 from ._seat import Seat
@@ -76,6 +76,9 @@ class Front:
         except IdTaken:
             text = f"another message with the id {post.id!r} waits in this room"
             raise HTTPException(409, f"{text}: give each its own") from None
+        except NotKept as error:
+            text = f"the message was not kept ({error}): try again later"
+            raise HTTPException(503, text, {"Retry-After": "10"}) from None
         return _json(Accepted(found), 202)
 
     async def press(self, request: Request, kind: ControlKind) -> Response:
