@@ -174,18 +174,16 @@ class SqliteFeed:
         **Cancellation:** nothing is claimed.
         """
         key = (message.room, message.id)
-        if key in self._claimed:
-            await trio.lowlevel.checkpoint()
-            return Claim.BUSY
+        is_free = key not in self._claimed
         # Before the file is asked: whoever would refuse it meanwhile finds it claimed.
         self._claimed.add(key)
         claim = None
         try:
             claim = await self._ask(key)
         finally:
-            if claim is not Claim.MINE:
+            if is_free and claim is not Claim.MINE:
                 self._claimed.discard(key)
-        return claim
+        return Claim.BUSY if claim is Claim.MINE and not is_free else claim
 
     async def _ask(self, key: tuple[str, str]) -> Claim:
         query = (
@@ -226,9 +224,9 @@ class SqliteFeed:
             " WHERE room = ? AND id = ? AND ended IS NULL"
         )
         values = (attempt, to_plain(reason), message.room, message.id)
-        await self._file.write(lambda database: database.execute(update, values))
+        found = await self._file.write(lambda database: database.execute(update, values).rowcount)
         self._claimed.discard((message.room, message.id))
-        return True
+        return found > 0
 
     async def refuse(self, message: Message, reason: str) -> None:
         """See `turnstop.feeds.Feed`.
