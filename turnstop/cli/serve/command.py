@@ -89,8 +89,10 @@ class CannotServe(click.ClickException):
 )
 @click.option(
     "--retire-after",
+    default=3600.0,
+    show_default=True,
     type=click.FloatRange(0, min_open=True),
-    help="Seconds without work until a room's session is retired; never by default.",
+    help="Seconds without work until a room's session is retired; inf: never.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Say where it is as one line of JSON.")
 @click.option("-v", "--verbose", is_flag=True, help="Log what happens, without what is said.")
@@ -107,7 +109,7 @@ def serve(
     body: int,
     rate: float,
     at_once: int,
-    retire_after: float | None,
+    retire_after: float,
     as_json: bool,
     verbose: bool,
 ) -> None:
