@@ -270,6 +270,12 @@ async def test_what_was_announced_late_does_not_wait_for_ever() -> None:
         await served.until("/rooms/other/events", "message", state="handled", id="last")
         feed.go.set()
         await nothing_waits(served)
+        # Nor is it told of anew.
+        async with served.events("/rooms/kitchen/events") as events:
+            states = [(await events.receive())[2].get("state") for _ in range(6)]
+            with trio.move_on_after(0.2):
+                states.append((await events.receive())[2].get("state"))
+        assert states == ["waiting", "working", None, None, None, "handled"]
 
 
 async def nothing_waits(served: Served) -> None:
@@ -359,6 +365,24 @@ async def test_a_question_that_is_withdrawn_is_not_asked_for_any_more() -> None:
         await served.until("/events", "withdrawn", turn_id=turn_id, ask="a")
         answer = await served.post("/rooms/kitchen/answers", ask="a", reply="allow")
         assert answer.status_code == 409
+
+
+async def test_a_question_that_is_withdrawn_without_a_word_is_not_asked_for_either() -> None:
+    async def agent(work: Work) -> None:
+        with trio.move_on_after(0.2):
+            await work.ask(Ask("a", "approval", "May I?", ("allow",)))
+        withdrawn.set()
+        await trio.sleep_forever()
+
+    withdrawn = trio.Event()
+    async with serving(agent) as served:
+        await served.say("kitchen", "x")
+        await served.until("/events", "ask")
+        await withdrawn.wait()
+        assert (await served.state("kitchen"))["asks"] == []
+        answer = await served.post("/rooms/kitchen/answers", ask="a", reply="allow")
+        assert answer.status_code == 409
+        await served.until("/events", "withdrawn", ask="a")
 
 
 async def test_an_answer_may_name_its_turn() -> None:
