@@ -13,6 +13,9 @@ from turnstop import Control, ControlKind
 from turnstop.feeds import IdTaken, MemoryFeed
 from turnstop.feeds.sqlite import open_sqlite_feed
 
+# How often each is asked.
+OTHERS = {"post": 4, "next": 2, "rooms": 1, "applied": 6, "control": 1}
+MESSAGES = {"claim": 10, "release": 2, "acknowledge": 2, "fail": 3, "refuse": 2}
 ROOMS, CONTENTS = "ab", ("one", "two")
 
 
@@ -29,9 +32,9 @@ def draw(
 ) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
     """A call. Mostly of a message as it is now, now and then as it was."""
     room, kind = source.choice(ROOMS), source.choice([*ControlKind])
-    what = source.choice(["post", "next", "rooms", "applied", "control", *MESSAGES * 2])
+    (what,) = source.choices([*OTHERS, *MESSAGES], [*OTHERS.values(), *MESSAGES.values()])
     if what in MESSAGES and known:
-        message = known[-1] if source.random() < 0.7 else source.choice(known)
+        message = source.choice(known[-3:] if source.random() < 0.9 else known)
         return what, (message, "why") if what in ("fail", "refuse") else (message,), {}
     if what == "applied":
         return what, (Control(kind), source.sample(ROOMS, source.randint(0, 2))), {}
@@ -40,9 +43,6 @@ def draw(
     if what in ("next", "rooms"):
         return what, (room,) * (what == "next"), {}
     return "post", (room, source.choice(CONTENTS)), {"id": str(step // 5 + source.randrange(3))}
-
-
-MESSAGES = ["claim", "release", "acknowledge", "fail", "refuse"]
 
 
 @pytest.mark.parametrize("seed", range(40))
