@@ -19,6 +19,7 @@ from turnstop.adapters.local import Work
 from turnstop.events import Ask, Text, ToolCall
 from turnstop.feeds import MemoryFeed
 from turnstop.feeds.sqlite import open_sqlite_feed
+from turnstop.server import _desk
 
 
 class Slow:
@@ -259,23 +260,36 @@ async def test_a_finished_id_leaves_nothing_waiting_in_the_next_server(tmp_path:
             await nothing_waits(served)
 
 
-async def test_what_was_announced_late_does_not_wait_for_ever() -> None:
+async def test_what_was_announced_late_is_not_told_of_anew() -> None:
     feed = Slow("receive", over=True)
     async with serving(wait, feed=feed) as served:
-        for number in range(1200):
-            feed.feed.post("other", "short", id=f"o{number}")
-        await served.say("kitchen", "short", id="m")
-        await served.until("/events", "message", state="handled", id="m")
-        await served.say("other", "short", id="last")
-        await served.until("/rooms/other/events", "message", state="handled", id="last")
+        await served.say("kitchen", "short")
+        await served.until("/events", "message", state="handled")
         feed.go.set()
-        await nothing_waits(served)
-        # Nor is it told of anew.
+        await served.say("kitchen", "wait")
+        await served.until("/events", "text", delta="wait")
         async with served.events("/rooms/kitchen/events") as events:
-            states = [(await events.receive())[2].get("state") for _ in range(6)]
-            with trio.move_on_after(0.2):
-                states.append((await events.receive())[2].get("state"))
-        assert states == ["waiting", "working", None, None, None, "handled"]
+            states = [(await events.receive())[2].get("state") for _ in range(8)]
+        assert states == ["waiting", "working", None, None, None, "handled", "waiting", "working"]
+
+
+async def test_what_was_announced_far_too_late_does_not_wait_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_desk, "_FINISHED", 3)
+    feed = Slow("receive", over=True)
+    async with serving(wait, feed=feed) as served:
+        for number in range(20):
+            await served.say("kitchen", "short", id=f"m{number}")
+        await served.until("/events", "message", state="handled", id="m19")
+        feed.go.set()
+        waiting = 0
+        async with served.events("/events") as events:
+            async for _, _, data in events:
+                waiting += data.get("state") == "waiting"
+                if waiting > 20:
+                    break
+        await nothing_waits(served)
 
 
 async def nothing_waits(served: Served) -> None:

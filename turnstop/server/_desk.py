@@ -28,7 +28,7 @@ __all__ = ["Desk", "NotKept", "TooManyRooms"]
 
 logger = logging.getLogger("turnstop.server")
 
-_FINISHED = 1000
+_FINISHED = 10_000
 
 
 class TooManyRooms(Exception):
