@@ -101,6 +101,8 @@ def judge(path: Path) -> dict[str, Any]:
     posted = {name for what, name, _ in lines if what == "posted"}
     places = {name: place for place, name in enumerate(states)}
     often = Counter(Counter(runs.begun).values())
+    # What was interrupted before its handler had begun.
+    often[0] = len(states.keys() - {*runs.begun})
     return {
         "messages": len(states),
         "runs": len(runs.begun),
