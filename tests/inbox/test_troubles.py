@@ -170,7 +170,7 @@ async def test_controls_that_the_feed_does_not_take_do_not_hold_up_the_end(
     async with serving(feed=world.feed, finish_within=2) as world:
         world.feed.slow("applied", 1000)
         world.press(STOP)
-    assert trio.current_time() == 4
+    assert trio.current_time() == 2
 
 
 async def test_what_is_pressed_while_the_rooms_unwind_is_told_at_the_end() -> None:
