@@ -9,6 +9,7 @@ Each prints one line when it is there.
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 import selectors
@@ -34,6 +35,8 @@ ANSWER = {"rooms": ["room-00"], "turn_ids": ["room-00-0123456789abcdef"], "repea
 
 
 def told(**line: Any) -> None:
+    gc.collect()
+    gc.freeze()  # as `turnstop serve` does
     print(json.dumps(line), flush=True)
 
 

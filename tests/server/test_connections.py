@@ -156,6 +156,29 @@ async def test_a_head_that_does_not_come_is_not_waited_for() -> None:
                     pass
 
 
+async def test_an_answer_comes_in_one_piece_and_one_without_a_body_comes_too() -> None:
+    async with serving(idle) as served:
+        host, port = served.server.url.removeprefix("http://").split(":")
+        async with await trio.open_tcp_stream(host, int(port)) as stream:
+            for method in ("GET", "HEAD", "GET"):
+                await stream.send_all(f"{method} /health HTTP/1.1\r\n{HEADERS}\r\n".encode())
+                with trio.fail_after(5):
+                    raw = await stream.receive_some()
+                assert raw.endswith(b"}" if method == "GET" else b"\r\n\r\n")
+
+
+async def test_whoever_waits_to_be_told_to_go_on_is_told_at_once() -> None:
+    async with serving(idle) as served:
+        host, port = served.server.url.removeprefix("http://").split(":")
+        async with await trio.open_tcp_stream(host, int(port)) as stream:
+            head = f"POST /rooms/kitchen/messages HTTP/1.1\r\n{HEADERS}Content-Length: 15\r\n"
+            await stream.send_all(f"{head}Expect: 100-continue\r\n\r\n".encode())
+            with trio.fail_after(5):
+                assert (await stream.receive_some()).startswith(b"HTTP/1.1 100 ")
+                await stream.send_all(b'{"content":"x"}')
+                assert (await stream.receive_some()).startswith(b"HTTP/1.1 202 ")
+
+
 async def test_there_are_only_so_many_connections_and_one_that_ends_makes_place() -> None:
     async with serving(idle, attrs.evolve(SETTINGS, connections=3)) as served:
         assert (await served.http.get("/health")).status_code == 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Generator
@@ -128,6 +129,9 @@ async def _serve(job: Job, ending: _Ending) -> None:
         open_server(backend, feed, job.settings, budget=job.budget) as server,
     ):
         ending.server = server
+        # What was imported stays: to look through it again and again would keep a stop waiting.
+        gc.collect()
+        gc.freeze()
         ending.teller.serves(server)
         await ending.told.wait()
 
