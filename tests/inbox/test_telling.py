@@ -199,6 +199,24 @@ async def test_what_is_pressed_while_the_feed_fails_does_not_pile_up() -> None:
         assert all(world.inbox.is_idle(room) for room in "abc")
 
 
+async def test_controls_for_all_rooms_do_not_pile_up_either() -> None:
+    async with serving() as world:
+        for number in range(50):
+            world.feed.post(f"r{number}", "work", id="1")
+        await settle()
+        world.feed.break_("applied")
+        for number in range(1000):
+            world.press((STOP, PLAY)[number % 2], None)
+        assert len(world.inbox.lane) < 100
+        await settle()
+        del world.feed.levers["applied"]
+        await trio.sleep(60)
+        assert (len(world.inbox.lane), await world.feed.rooms()) == (
+            0,
+            {f"r{number}": False for number in range(50)},
+        )
+
+
 async def test_a_control_of_the_feeds_own_is_told_whatever_piles_up() -> None:
     async with serving() as world:
         await served(world)

@@ -17,7 +17,7 @@ __all__ = ["Lane"]
 
 logger = logging.getLogger("turnstop.serve_rooms")
 
-_MANY = 1000
+_MANY = 2000
 
 
 @attrs.frozen
@@ -31,6 +31,10 @@ class _Owed:
     control: Control
     rooms: tuple[str, ...]
     theirs: bool
+
+    @property
+    def size(self) -> int:
+        return 1 + len(self.rooms)
 
     @property
     def decides(self) -> bool:
@@ -57,6 +61,7 @@ class Lane:
     note_told: Callable[[Control, Sequence[str]], None]
     _owed: deque[_Owed] = attrs.field(factory=deque, init=False)
     _rooms: Counter[str] = attrs.field(factory=Counter, init=False)
+    _size: int = attrs.field(default=0, init=False)
     _many: int = attrs.field(default=_MANY, init=False)
     _news: trio.Event = attrs.field(factory=trio.Event, init=False)
     _over: bool = attrs.field(default=False, init=False)
@@ -72,10 +77,12 @@ class Lane:
         """It was applied."""
         if self._over:
             return
-        self._owed.append(_Owed(control, rooms, theirs))
+        one = _Owed(control, rooms, theirs)
+        self._owed.append(one)
+        self._size += one.size
         self._rooms.update(rooms)
         self._news.set()
-        if len(self._owed) > self._many:
+        if self._size > self._many:
             self._thin_out()
 
     def owes(self, room: str) -> bool:
@@ -95,7 +102,8 @@ class Lane:
                 kept.append(attrs.evolve(one, rooms=rooms))
         self._owed = deque([first, *reversed(kept)])
         self._rooms = Counter(room for one in self._owed for room in one.rooms)
-        self._many = max(_MANY, 2 * len(self._owed))
+        self._size = sum(one.size for one in self._owed)
+        self._many = max(_MANY, 2 * self._size)
 
     async def run(self) -> None:
         """Tell it of all that is added.
@@ -137,6 +145,7 @@ class Lane:
 
     def _pop(self) -> None:
         one = self._owed.popleft()
+        self._size -= one.size
         self._rooms.subtract(one.rooms)
         for room in one.rooms:
             if not self._rooms[room]:
