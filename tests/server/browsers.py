@@ -20,6 +20,8 @@ import trio
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 INSTALL = "apt-get install chromium"
+HURRY = "const later = setTimeout; window.setTimeout = (work, ms) => later(work, ms / 20);"
+"""The page's clocks go 20 times as fast: 45 s are 2.25 s, 4 s are 200 ms."""
 AS_3_AND_4 = """
 import fcntl, os, sys
 # Above both places first: one pipe may lie where the other is to go.

@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from browsers import Page, find_chromium, open_page
+from browsers import HURRY, Page, find_chromium, open_page
 from servers import SETTINGS, TOKEN, Served, serving
 
 from turnstop.adapters.local import Work
@@ -126,7 +126,7 @@ async def test_axe_finds_nothing_serious(tmp_path: Path, dark: bool) -> None:
         give_up = pytest.fail if os.environ.get("TURNSTOP_REAL") == "require" else pytest.skip
         give_up("no axe here: npm pack axe-core, and TURNSTOP_AXE names its axe.min.js")
     script = await trio.Path(AXE).read_text()
-    async with serving(demonstrate, SETTINGS) as served:
+    async with serving(demonstrate, attrs.evolve(SETTINGS, body=200)) as served:
         async with open_page(address(served), tmp_path) as page:
             await page.size(1100, 800, dark=dark)
             await page.open_room("kitchen")
@@ -137,6 +137,9 @@ async def test_axe_finds_nothing_serious(tmp_path: Path, dark: bool) -> None:
             await page.open_room("hall")
             await page.say("tidy up")
             await page.until("document.querySelector('.ask button')")
+            await page.say("This is too long. " * 20)
+            await page.until("!document.getElementById('trouble').hidden")
+            await shoot(page, f"axe-{dark}")
             await page.run(f"{script}; 0")
             for width in (1100, 375):
                 await page.size(width, 800, dark=dark)
@@ -243,10 +246,16 @@ async def test_a_question_that_nobody_asks_any_more_goes_away(tmp_path: Path) ->
         work.emit(Text("never mind"))
         await trio.sleep_forever()
 
-    async with serving(impatient) as served, open_page(address(served), tmp_path) as page:
+    settings = attrs.evolve(SETTINGS, heartbeat=0.3)
+    async with (
+        serving(impatient, settings) as served,
+        open_page(address(served), tmp_path, HURRY) as page,
+    ):
         await page.open_room("kitchen")
         await page.say("hello")
         await page.until("document.querySelector('.ask input')")
+        # Until the page asks the server no more how the room stands.
+        await trio.sleep(0.5)
         given_up.set()
         await page.until("document.querySelector('.turn')?.textContent.includes('never mind')")
         await page.until("!document.querySelector('.ask')")

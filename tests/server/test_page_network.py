@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from browsers import find_chromium, open_page
+from browsers import HURRY, find_chromium, open_page
 from relays import Relay, open_relay
 from servers import SETTINGS, TOKEN, Served, serving
 
@@ -15,9 +15,6 @@ from turnstop.adapters.local import Work
 from turnstop.cli.serve.demo import demonstrate
 from turnstop.events import Ask, Text
 from turnstop.server import Settings
-
-HURRY = "const later = setTimeout; window.setTimeout = (work, ms) => later(work, ms / 20);"
-"""The page's clocks go 20 times as fast: 45 s are 2.25 s, 5 s are 250 ms."""
 
 
 @pytest.fixture(autouse=True)
