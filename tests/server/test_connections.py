@@ -99,7 +99,7 @@ async def test_the_server_ends_in_its_time_though_clients_do_not_read() -> None:
         async with serving(flood, attrs.evolve(SETTINGS, close_within=0.5)) as served:
             await fill(silent, served)
             begun = trio.current_time()
-        assert trio.current_time() - begun < 3
+        assert trio.current_time() - begun < 6
 
 
 async def test_the_server_ends_in_its_time_though_a_stranger_does_not_read() -> None:
@@ -107,7 +107,7 @@ async def test_the_server_ends_in_its_time_though_a_stranger_does_not_read() -> 
         async with serving(idle, attrs.evolve(SETTINGS, close_within=0.5)) as served:
             await silent.ask_without_token(served)
             begun = trio.current_time()
-        assert trio.current_time() - begun < 3
+        assert trio.current_time() - begun < 6
 
 
 async def test_a_cancelled_server_drops_its_connections_at_once() -> None:
@@ -118,7 +118,7 @@ async def test_a_cancelled_server_drops_its_connections_at_once() -> None:
                 begun = trio.current_time()
                 scope.cancel()
                 await trio.sleep_forever()
-        assert trio.current_time() - begun < 3
+        assert trio.current_time() - begun < 6
 
 
 async def test_whoever_takes_nothing_for_too_long_is_dropped() -> None:
@@ -190,7 +190,8 @@ async def test_there_are_only_so_many_connections_and_one_that_ends_makes_place(
             with trio.move_on_after(0.5):
                 raise AssertionError(await stream.receive_some())
             others.pop().close()
-            with trio.fail_after(2):
+            # Less than Hypercorn waits for another request.
+            with trio.fail_after(4):
                 assert (await stream.receive_some()).startswith(b"HTTP/1.1 200")
         others.pop().close()
 
