@@ -8,9 +8,10 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 import attrs
+import h2.connection
 import pytest
 import trio
-from servers import HEADERS, SETTINGS, Served, serving
+from servers import HEADERS, SETTINGS, TOKEN, Served, serving
 
 from turnstop.adapters.local import Work
 from turnstop.events import ToolCall
@@ -118,6 +119,26 @@ async def test_a_cancelled_server_drops_its_connections_at_once() -> None:
                 begun = trio.current_time()
                 scope.cancel()
                 await trio.sleep_forever()
+        assert trio.current_time() - begun < 6
+
+
+async def test_the_server_ends_in_its_time_though_a_client_of_http_2_opens_no_window() -> None:
+    async with silent_clients() as silent:
+        async with serving(flood, attrs.evolve(SETTINGS, close_within=0.5)) as served:
+            await served.say("kitchen", "go")
+            await served.until("/rooms/kitchen/events", "settlement")
+            one = open_socket(served)
+            silent.sockets.append(one)
+            client = h2.connection.H2Connection()
+            client.initiate_connection()
+            asked = {":method": "GET", ":path": "/events", ":scheme": "http"}
+            bears = {":authority": "localhost", "authorization": f"Bearer {TOKEN}"}
+            client.send_headers(1, [*asked.items(), *bears.items()], end_stream=True)
+            one.send(client.data_to_send())
+            with trio.fail_after(10):
+                await trio.lowlevel.wait_readable(one)
+            await trio.sleep(0.3)
+            begun = trio.current_time()
         assert trio.current_time() - begun < 6
 
 
