@@ -164,7 +164,7 @@ class Page:
             "Emulation.setDeviceMetricsOverride",
             width=width,
             height=height,
-            deviceScaleFactor=2 if phone else 1,
+            deviceScaleFactor=1,
             mobile=phone,
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
