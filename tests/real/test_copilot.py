@@ -28,7 +28,7 @@ from . import REQUIRED, labworld, real_program
 from .labworld import BUDGET, DEAF, LEFT_BEHIND, PATIENCE, STOPPED, Deaf, ended, until
 
 try:
-    from turnstop.adapters.copilot import open_copilot
+    from turnstop.adapters.copilot import _sdk, open_copilot
 except ImportError as absent:
     if REQUIRED:
         raise
@@ -85,6 +85,25 @@ async def test_a_turn_is_answered_and_the_next_continues(tmp_path: Path, thread:
         assert len(world.remembered()) == 2
         await world.answers("garden")
         assert len(world.remembered()) == 1
+
+
+async def test_the_sdk_has_heard_of_the_end_before_it_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_go, readers = _sdk.disconnect, []
+
+    async def disconnect(client: Any) -> None:
+        reader = client._client._read_thread
+        # Nobody else does anything meanwhile: this is Trio's thread.
+        reader.join(5)
+        readers.append(reader.is_alive())
+        await let_go(client)
+
+    async with open_world(tmp_path) as world:
+        monkeypatch.setattr(_sdk, "disconnect", disconnect)
+        await world.answers()
+    # One that still reads what is closed under it writes a traceback to stderr.
+    assert readers == [False]
 
 
 @pytest.mark.parametrize("thread", [False, True])

@@ -98,11 +98,15 @@ async def open_cli(aio: Aio, launch: Launch) -> AsyncGenerator[Cli, None]:
                     if tap is not None:
                         tap(direction, message)
 
-            async with open_loopback(process, note) as loopback:
+            # First the connection, then the SDK: its thread complains aloud of one that is closed
+            # by itself while it reads, and takes the other end's leaving for what it is.
+            async with (
+                open_farewell(lambda: _let_go(cli), within=_FAREWELL),
+                open_loopback(process, note) as loopback,
+            ):
                 cli = Cli(aio, reading, mark, loopback.broken, loopback.loss)
                 if await _greet(cli, loopback):
-                    async with open_farewell(lambda: _let_go(aio, cli), within=_FAREWELL):
-                        yield cli
+                    yield cli
                     return
     finally:
         if cli is not None:
@@ -147,8 +151,9 @@ async def _greet(cli: Cli, loopback: Loopback) -> bool:
     return not loopback.broken.is_set()
 
 
-async def _let_go(aio: Aio, cli: Cli) -> None:
-    await aio.call_unowned(_sdk.disconnect, cli.client)
+async def _let_go(cli: Cli | None) -> None:
+    if cli is not None and cli.client is not None:
+        await cli.aio.call_unowned(_sdk.disconnect, cli.client)
 
 
 def absolute(folder: str | os.PathLike[str] | None) -> str:

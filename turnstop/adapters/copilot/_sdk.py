@@ -64,7 +64,7 @@ async def connect(port: int, token: str) -> Client:
 
 
 async def disconnect(client: Client) -> None:
-    """Let go of a client; its program has ended."""
+    """Let go of a client; its connection has ended."""
     await client.force_stop()
 
 
