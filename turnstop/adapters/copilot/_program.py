@@ -79,6 +79,12 @@ async def open_cli(aio: Aio, launch: Launch) -> AsyncGenerator[Cli, None]:
     """
     mark = (MARK, uuid.uuid4().hex)
     cli: Cli | None = None
+
+    def note(direction: str, message: Message) -> None:
+        for tap in (cli and cli.note, launch.tap):
+            if tap is not None:
+                tap(direction, message)
+
     try:
         async with (
             open_clearing(mark),
@@ -91,23 +97,15 @@ async def open_cli(aio: Aio, launch: Launch) -> AsyncGenerator[Cli, None]:
                 grace=_GRACE,
             ) as process,
             open_reading() as reading,
+            # After the connection: the SDK's thread complains aloud of one that it closes itself
+            # while it reads, and takes the other end's leaving for what it is.
+            open_farewell(lambda: _let_go(cli), within=_FAREWELL),
+            open_loopback(process, note) as loopback,
         ):
-
-            def note(direction: str, message: Message) -> None:
-                for tap in (cli and cli.note, launch.tap):
-                    if tap is not None:
-                        tap(direction, message)
-
-            # First the connection, then the SDK: its thread complains aloud of one that is closed
-            # by itself while it reads, and takes the other end's leaving for what it is.
-            async with (
-                open_farewell(lambda: _let_go(cli), within=_FAREWELL),
-                open_loopback(process, note) as loopback,
-            ):
-                cli = Cli(aio, reading, mark, loopback.broken, loopback.loss)
-                if await _greet(cli, loopback):
-                    yield cli
-                    return
+            cli = Cli(aio, reading, mark, loopback.broken, loopback.loss)
+            if await _greet(cli, loopback):
+                yield cli
+                return
     finally:
         if cli is not None:
             cli.declare_lost()
