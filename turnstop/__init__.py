@@ -6,7 +6,8 @@ Floors, lowest first; a module imports from lower floors only, and a test walks 
     F1  _unwrap, _service, _calls, _gate, _admission, _watch, _workers, _house, _receipt
     F2  _account, _life, _turn
     F3  _rooms
-    F4  _inbox              around rooms
+    S   _sqlite             a file of SQLite, for whoever keeps something in one
+    F4  _inbox, journal     around rooms
     F5  feeds, server       messages and controls into rooms
     T   transports          F0, _service and _unwrap
     A   adapters            abc, F0 and transports; never each other

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import trio
 
-from turnstop import Control, ControlKind, Delivery, open_rooms, serve_rooms
+from turnstop import Control, ControlKind, Delivery, _sqlite, open_rooms, serve_rooms
 from turnstop.adapters.local import Work, open_local
-from turnstop.feeds import Claim, _file, sqlite
+from turnstop.feeds import Claim, sqlite
 from turnstop.feeds.sqlite import FeedInUse, open_sqlite_feed
 
 from .posting import PLAY, STOP, post, press, received
@@ -121,7 +121,7 @@ async def test_a_locked_file_is_waited_for_and_then_told(
                 nursery.start_soon(feed.post, "a", "waits")
                 await trio.sleep(0.4)
         assert (await feed.next("a")).content == "waits"
-        monkeypatch.setattr(_file, "_PATIENCE", 0.2)
+        monkeypatch.setattr(_sqlite, "_PATIENCE", 0.2)
         with kept_busy(path), pytest.raises(sqlite3.OperationalError, match="locked"):
             await feed.post("b", "too late")
         assert await feed.rooms() == {"a": False}

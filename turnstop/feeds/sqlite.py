@@ -20,7 +20,8 @@ from typing import Any, final
 import trio
 
 from .._inbox import Claim, Control, ControlKind, Message
-from ._file import FeedInUse, File, locked, open_file
+from .._sqlite import Database, open_database
+from ._file import SCHEMA, FeedInUse, locked
 from ._keeping import REMEMBERED, IdTaken, to_plain
 from ._rows import can_be_kept, look, to_message, to_text
 
@@ -36,7 +37,7 @@ class SqliteFeed:
     10,000 that have finished last are kept, over all rooms.
     """
 
-    def __init__(self, file: File, attempts: int, poll_every: float) -> None:
+    def __init__(self, file: Database, attempts: int, poll_every: float) -> None:
         self._file = file
         self._attempts = attempts
         self._poll_every = poll_every
@@ -310,7 +311,7 @@ async def open_sqlite_feed(
     """
     where = _resolve(path)
     with locked(where) if serve else nullcontext():
-        async with open_file(where) as file:
+        async with open_database(where, SCHEMA) as file:
             yield SqliteFeed(file, attempts, poll_every)
 
 

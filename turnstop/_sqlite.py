@@ -1,0 +1,209 @@
+"""A SQLite file of turnstop's: made for its owner only, checked, and used by threads of its own."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, TypeVar, final
+
+import attrs
+import trio
+
+__all__ = ["Database", "Schema", "open_database", "open_for_us"]
+
+Result = TypeVar("Result")
+
+_PATIENCE: Final = 10.0
+"""Seconds that another program may keep the file from us."""
+_BUSY: Final = 0.1
+"""Of these, those which one try takes, in a thread that nothing can end."""
+_PAUSE: Final = 0.01
+_CLOSE_WITHIN: Final = 2.0
+
+
+@attrs.frozen
+class Schema:
+    """What a file is of, so that one of another kind, or of a newer turnstop, is left alone.
+
+    Attributes:
+        application: four bytes, SQLite's `application_id`.
+        version: of the schema.
+        statements: what makes it; they change nothing where it is made.
+    """
+
+    application: bytes
+    version: int
+    statements: tuple[str, ...]
+
+    @property
+    def number(self) -> int:
+        """What SQLite keeps of `application`."""
+        return int.from_bytes(self.application)
+
+
+def open_for_us(path: str, flags: int) -> int:
+    """An opener for a file that is for nobody else to read."""
+    # SQLite makes what is beside it alike.
+    return os.open(path, flags, 0o600)
+
+
+def _connect(path: Path, schema: Schema) -> sqlite3.Connection:
+    # Not where there is one: closing it would take away the locks of who has it open here.
+    with suppress(FileExistsError):
+        os.close(open_for_us(str(path), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    database = _open(path)
+    try:
+        _check(path, schema, database)
+        database.execute("PRAGMA journal_mode = WAL").fetchall()
+        # What is acknowledged to whoever posts must survive the machine, not only the program.
+        database.execute("PRAGMA synchronous = FULL")
+        # Also tells a file that cannot be written.
+        _transact(database, lambda database: _make(database, schema))
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
+
+
+def _check(path: Path, schema: Schema, database: sqlite3.Connection) -> None:
+    """See that it is a file of this kind, or empty.
+
+    Raises:
+        sqlite3.DatabaseError: it is another program's, newer, or has several names.
+    """
+    query = "SELECT application_id, user_version, (SELECT COUNT(*) FROM sqlite_master)"
+    tables = " FROM pragma_application_id, pragma_user_version"
+    ((application, version, things),) = database.execute(query + tables).fetchall()
+    if application != schema.number and (application or version or things):
+        raise sqlite3.DatabaseError("another program has made it: take another file")
+    if version > schema.version:
+        raise sqlite3.DatabaseError("it was made by a newer turnstop")
+    if os.stat(path).st_nlink > 1:
+        # By another name it has another log beside it, and who uses both damages it.
+        raise sqlite3.DatabaseError("the file has several names: leave it one")
+
+
+def _make(database: sqlite3.Connection, schema: Schema) -> None:
+    for statement in schema.statements:
+        database.execute(statement)
+    database.execute(f"PRAGMA application_id = {schema.number}")
+    database.execute(f"PRAGMA user_version = {schema.version}")
+
+
+def _transact(database: sqlite3.Connection, fn: Callable[[sqlite3.Connection], Result]) -> Result:
+    """Call it while nobody else writes; what it changes is on the disk, or nothing is changed."""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        found = fn(database)
+        database.execute("COMMIT")
+    except BaseException:
+        # A full disk may have ended it already.
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
+    return found
+
+
+async def _patiently(
+    fn: Callable[..., Result], *args: Any, limiter: trio.CapacityLimiter, abandon: bool = False
+) -> Result:
+    """Call it in a thread, again and again while another program keeps the file from us.
+
+    A try is short, since nothing can end a thread; so who is cancelled leaves at once.
+    """
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return await trio.to_thread.run_sync(
+                fn, *args, limiter=limiter, abandon_on_cancel=abandon
+            )
+        except sqlite3.OperationalError as error:
+            # Its last byte is the kind; what Python's own part raises has none.
+            kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            is_kept = kind in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            if not is_kept or time.monotonic() > until:
+                raise
+        await trio.sleep(_PAUSE)
+
+
+@final
+class Database:
+    """The file, opened twice: who reads waits for nobody who writes.
+
+    Each is used by one thread at a time; and the threads are its own, so that nobody else's delay
+    it.
+    """
+
+    def __init__(self, writer: sqlite3.Connection, reader: sqlite3.Connection) -> None:
+        self._writer, self._reader = writer, reader
+        self._writing, self._reading = trio.CapacityLimiter(1), trio.CapacityLimiter(1)
+
+    async def write(
+        self, fn: Callable[[sqlite3.Connection], Result], *, abandon: bool = False
+    ) -> Result:
+        """Change it in one go; return when that is on the disk.
+
+        Args:
+            fn: called again where the file was busy.
+            abandon: leave at once when cancelled, whatever the disk does: it may be changed later.
+
+        **Cancellation:** it is changed, or not.
+        """
+        limiter = self._writing
+        return await _patiently(_transact, self._writer, fn, limiter=limiter, abandon=abandon)
+
+    async def read(
+        self, fn: Callable[[sqlite3.Connection], Result], *, abandon: bool = False
+    ) -> Result:
+        """Read what has been written so far.
+
+        **Cancellation:** changes nothing.
+        """
+        return await _patiently(fn, self._reader, limiter=self._reading, abandon=abandon)
+
+    async def _close(self) -> None:
+        used = ((self._writer, self._writing), (self._reader, self._reading))
+        for database, limiter in used:
+            # Closing one that a thread was left in would wait for a disk that does not answer.
+            if not limiter.borrowed_tokens:
+                database.close()
+                continue
+            with trio.move_on_after(_CLOSE_WITHIN, shield=True):
+                await trio.to_thread.run_sync(
+                    database.close, limiter=limiter, abandon_on_cancel=True
+                )
+
+
+@asynccontextmanager
+async def open_database(path: Path, schema: Schema) -> AsyncGenerator[Database, None]:
+    """Open it; it is made where there is none, for its owner only.
+
+    Raises:
+        OSError: there is no such folder, or it cannot be written.
+        sqlite3.Error: it is another program's, or cannot be written.
+
+    **Cancellation:** it is closed when the body has left.
+    """
+    limiter = trio.CapacityLimiter(1)
+    try:
+        writer = await _patiently(_connect, path, schema, limiter=limiter)
+    except sqlite3.Error as error:
+        raise type(error)(f"{path}: {error}") from error
+    try:
+        reader = await _patiently(_open, path, limiter=limiter)
+    except BaseException:
+        writer.close()
+        raise
+    file = Database(writer, reader)
+    try:
+        yield file
+    finally:
+        await file._close()
