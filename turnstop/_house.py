@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -13,7 +14,7 @@ from ._budget import StopBudget
 from ._calls import Call
 from ._errors import RoomsClosed
 from ._gate import Tally
-from ._records import StopRequest
+from ._records import Settlement, StopRequest
 from ._watch import Watch
 from ._workers import Workers
 
@@ -36,6 +37,48 @@ class Block(Protocol):
         """The settlement is known, in this step."""
 
 
+class Entry(Protocol):
+    """One turn in a journal. What notes something never waits and never raises."""
+
+    def note_address(self, address: str) -> None:
+        """Where it can be found by another process."""
+
+    def note_asked(self, request: StopRequest) -> None:
+        """Somebody wants it stopped."""
+
+    def note_settled(self, settlement: Settlement) -> None:
+        """It is over."""
+
+    async def saved(self) -> None:
+        """Wait until what was noted is on the disk, or cannot be brought there."""
+
+
+@attrs.frozen
+class Orphan:
+    """A turn that a process has left open which is gone.
+
+    Attributes:
+        address: where it can be found; None where that was not known.
+    """
+
+    room: str
+    turn_id: str
+    address: str | None
+    entry: Entry = attrs.field(repr=False)
+
+
+class Journal(Protocol):
+    """What keeps, for another process, which turns have begun and have not ended."""
+
+    def admit(self, backend: str, room: str, turn_id: str) -> Entry:
+        """A turn is about to begin. Never waits and never raises."""
+        ...
+
+    async def take_over(self, backend: str) -> Sequence[Orphan]:
+        """The turns of such a backend that nobody else will end."""
+        ...
+
+
 @attrs.define(eq=False)
 class House:
     """Made by `open_rooms`, handed to each turn.
@@ -43,6 +86,7 @@ class House:
     Attributes:
         sweep: whether leftovers are ended, or only listed.
         workers: the kernel's tasks.
+        journal: where turns are noted; None: nowhere.
         closing: no block is entered any more.
         stragglers: adapter calls that outlived their bound, each with its turn's id or room.
     """
@@ -52,6 +96,7 @@ class House:
     sweep: bool
     workers: Workers
     watch: Watch
+    journal: Journal | None = None
     token: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
     tally: Tally = attrs.field(factory=Tally)
     doors: dict[str, Door] = attrs.field(factory=dict)
@@ -59,6 +104,13 @@ class House:
     stragglers: dict[Call, str] = attrs.field(factory=dict)
     _blocks: int = attrs.field(default=0, init=False)
     _exit: trio.lowlevel.Task | None = attrs.field(default=None, init=False)
+
+    @property
+    def backend_name(self) -> str:
+        """What a journal calls the backend: the same in the next process."""
+        kind = type(self.backend)
+        name = getattr(self.backend, "name", None)
+        return name if isinstance(name, str) else f"{kind.__module__}.{kind.__qualname__}"
 
     def check_thread(self) -> None:
         """Raise RuntimeError anywhere but in the Trio thread that the rooms live in."""

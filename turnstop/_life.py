@@ -15,8 +15,9 @@ import trio
 from ._account import Account
 from ._calls import Call, Late, Reaping, offers, unprotected
 from ._ending import End, Ending, How, Verdict, check_end
-from ._errors import BackendError, BackendMisbehaved
+from ._errors import BackendError, BackendLost, BackendMisbehaved, BackendRefused
 from ._gate import Gate
+from ._house import Entry, Orphan
 from ._records import Settlement, StopRequest
 from .abc import Request, current_turn
 
@@ -25,6 +26,9 @@ logger = logging.getLogger("turnstop")
 # A cancelled call that unwinds at once is gone within a few passes of the scheduler, in which no
 # time goes by; what is still there then is named as a survivor.
 PASSES = 10
+# What may begin is not sent before a journal has it; but a disk that does not answer holds up
+# nothing for long.
+ANNOUNCED_WITHIN = 0.5
 
 
 class _TurnId(str):
@@ -49,9 +53,18 @@ class Life(Account):
     phase: int = attrs.field(default=0, init=False)
     _lingering: bool = attrs.field(default=False, init=False)
     _verdict: Verdict | None = attrs.field(default=None, init=False)
+    _entry: Entry | None = attrs.field(default=None, init=False)
+    _announcing: trio.CancelScope | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.gate = Gate(self, self.house.tally)
+        # It began before there was a block.
+        self._life.called = isinstance(self.content, Orphan)
+
+    @property
+    def began(self) -> bool:
+        """Whether it may be at work."""
+        return self._life.called
 
     # What happens to it.
 
@@ -59,15 +72,23 @@ class Life(Account):
         """The block is entered: start the remote turn."""
         self._context = copy_context()
         self._context.run(current_turn.set, _TurnId(self.turn_id))
+        if isinstance(self.content, Orphan):
+            self._entry = self.content.entry
+        elif (journal := self.house.journal) is not None:
+            self._entry = journal.admit(self.house.backend_name, self.room, self.turn_id)
         self._spawn(self._live, "turnstop life")
 
     def stop(self, request: StopRequest) -> None:
         """Note who asks, and have the backend told; a turn that never began is settled at once."""
         self.request, self._asked_wall = request, time.time()
+        if self._entry is not None:
+            self._entry.note_asked(request)
         self._begin_stop()
 
     def _begin_stop(self) -> None:
         self.since = trio.current_time()
+        if self._announcing is not None:
+            self._announcing.cancel()
         if not self._life.called:
             self._settle()
             return
@@ -93,6 +114,8 @@ class Life(Account):
         if self.since is not None:
             self._spawn(self._do_cancel, "turnstop cancel")
         self.door.session, self.door.previous = remote.session, None
+        if self._entry is not None and isinstance(address := getattr(remote, "address", None), str):
+            self._entry.note_address(address)
 
     def _note_sent(self) -> None:
         if self._sent_at is None:
@@ -200,6 +223,8 @@ class Life(Account):
 
     async def _live(self) -> None:
         if self.settlement is not None:
+            # An orphan's, whose time was over before it had its room.
+            self.house.stragglers.pop(self._life, None)
             return
         end: End | None = None
         error: BaseException | None = None
@@ -207,7 +232,7 @@ class Life(Account):
         self._life.called = True
         try:
             with self._life.scope:
-                remote = await unprotected(self.house.backend.start, self._make_request())
+                remote = await unprotected(*self._opening())
                 if self._verdict is not None or self._bound_is_over():
                     late = remote
                 else:
@@ -228,10 +253,32 @@ class Life(Account):
         else:
             await self._see_out()
 
-    def _make_request(self) -> Request[object]:
+    def _opening(self) -> tuple[Callable[..., Awaitable[Any]], object]:
         assert self.door is not None
+        if isinstance(self.content, Orphan):
+            return self._attaching(self.content)
         door = self.door
-        return Request(self.room, self.turn_id, self.content, door.session, door.previous)
+        told = (self.room, self.turn_id, self.content, door.session, door.previous)
+        request = Request(*told) if self._entry is None else Request(*told, self._announce)
+        return self.house.backend.start, request
+
+    def _attaching(self, orphan: Orphan) -> tuple[Callable[..., Awaitable[Any]], object]:
+        attach = getattr(self.house.backend, "attach", None)
+        if attach is None:
+            raise BackendLost("this backend cannot take up what another process has begun")
+        if orphan.address is None:
+            raise BackendLost("the process was gone before it was known where the turn is")
+        return attach, orphan.address
+
+    async def _announce(self, address: str) -> None:
+        assert self._entry is not None
+        self._entry.note_address(address)
+        if self.since is None:
+            with trio.move_on_after(ANNOUNCED_WITHIN) as self._announcing:
+                await self._entry.saved()
+            self._announcing = None
+        if self.since is not None:
+            raise BackendRefused("the turn was stopped before it was sent: nothing began")
 
     async def _stop_late(self, remote: Any, following: Call | None = None) -> None:
         within, stragglers = self.house.budget.kill_within, self.house.stragglers
@@ -316,6 +363,8 @@ class Life(Account):
         self.block.note_settled()
         self.gate.finish(backlog or None)
         self.house.watch.report(settlement)
+        if self._entry is not None:
+            self._entry.note_settled(settlement)
         if not verdict.gone:
             assert self.door is not None
             self.door.previous = settlement

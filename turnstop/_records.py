@@ -23,7 +23,9 @@ class OnlyMadeByUs(type):
         return type.__call__(cls, *args, **kwargs)
 
 
-Kind: TypeAlias = Literal["stop", "stop_all", "left", "cancelled", "closing", "retire", "backlog"]
+Kind: TypeAlias = Literal[
+    "stop", "stop_all", "left", "cancelled", "closing", "retire", "backlog", "recovery"
+]
 
 
 @attrs.frozen
@@ -33,7 +35,8 @@ class StopRequest:
     Attributes:
         kind: `"stop"` and `"stop_all"`: by name; `"left"`: its block was left before the end;
             `"cancelled"`: a cancellation around its block; `"closing"`: the rooms are closing;
-            `"retire"`: its room is retired; `"backlog"`: its reader was too slow.
+            `"retire"`: its room is retired; `"backlog"`: its reader was too slow; `"recovery"`:
+            the process that had begun it is gone.
         reason: free text of whoever asked.
         source: free text: where the asking came from.
     """

@@ -17,7 +17,7 @@ from ._admission import Door
 from ._budget import StopBudget
 from ._calls import Call
 from ._errors import BackendError, RoomsClosed
-from ._house import House
+from ._house import House, Journal, Orphan
 from ._receipt import StopReceipt, ask_all
 from ._records import OnlyMadeByUs, Settlement, Statistics, StopRequest, StopVerdict
 from ._turn import Turn
@@ -176,6 +176,26 @@ class Rooms(Generic[Content], metaclass=OnlyMadeByUs):
             dropped=self._house.tally.dropped,
         )
 
+    async def _recover(self, start_soon: Callable[..., None]) -> None:
+        """Have each turn that a process has left hold its room, and be stopped."""
+        journal = self._house.journal
+        if journal is None:
+            return
+        for orphan in await journal.take_over(self._house.backend_name):
+            start_soon(self._end, orphan, name=f"turnstop recovery of {orphan.turn_id}")
+        # They are begun in the next pass, and each has its room, or its place in the queue, when
+        # that is over: before any turn of the application's.
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        await trio.lowlevel.cancel_shielded_checkpoint()
+
+    @enable_ki_protection
+    async def _end(self, orphan: Orphan) -> None:
+        turn: Turn = Turn._create(self._house, orphan.room, orphan.turn_id, orphan)
+        # Not cancelled while it waits for its room: that would say that nothing began.
+        with trio.CancelScope(shield=True):
+            async with turn:
+                turn.ask(StopRequest("recovery"))
+
     def _shut(self) -> None:
         self._house.closing = True
         self._stop_all(StopRequest("closing"))
@@ -199,6 +219,7 @@ async def open_rooms(
     budget: StopBudget | None = None,
     sweep: bool = True,
     observers: Sequence[Callable[[Settlement], Any]] = (),
+    journal: Journal | None = None,
 ) -> AsyncGenerator[Rooms[Content], None]:
     """Open rooms in which a backend works on turns.
 
@@ -208,6 +229,9 @@ async def open_rooms(
         sweep: end what a stopped turn left; False lists it in `Settlement.survivors` instead.
         observers: called with each `Settlement`, by a task of the kernel. One that raises is
             logged and dropped.
+        journal: what `turnstop.journal.open_journal` yields: turns are noted in it, and those
+            that a process has left there which is gone are stopped here. A room lets its next turn
+            in when its old one is settled.
 
     The exit stops what is live, waits until every block has left, and then for adapter calls
     that refuse to end.
@@ -227,10 +251,12 @@ async def open_rooms(
         check_nesting()
     watch = Watch(observers_of(observers))
     async with open_private_nursery() as nursery:
-        house = House(backend, budget or StopBudget(), sweep, Workers(nursery.start_soon), watch)
+        workers = Workers(nursery.start_soon)
+        house = House(backend, budget or StopBudget(), sweep, workers, watch, journal)
         rooms: Rooms[Content] = Rooms._create(house)
         nursery.start_soon(watch.run, rooms._shut, name="turnstop watch")
         try:
+            await rooms._recover(nursery.start_soon)
             yield rooms
         finally:
             await rooms._close()

@@ -113,7 +113,7 @@ class Turn(metaclass=OnlyMadeByUs):
             self._leave(door)
             raise
         self._body.__enter__()
-        if not self._halted:
+        if self._life.began or not self._halted:
             self._life.begin()
         return self
 

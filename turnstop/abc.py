@@ -28,6 +28,7 @@ __all__ = [
     "RemoteTurn",
     "Request",
     "Silenced",
+    "SupportsAttach",
     "SupportsForget",
     "SupportsKill",
     "SupportsLeftovers",
@@ -48,6 +49,10 @@ Leftover: TypeAlias = object
 """Something that a turn started and left. Opaque to the kernel; its `str` names it to people."""
 
 
+async def _keep_nothing(_: str) -> None:
+    """There is no journal."""
+
+
 @attrs.frozen
 class Request(Generic[Content_co]):
     """What `Backend.start` is asked to begin.
@@ -59,6 +64,10 @@ class Request(Generic[Content_co]):
         session: what the room's last remote turn left to be continued; None: make one.
         previous: the room's last settlement whose work may be alive, else None. Where there is
             one, take a fresh session. Told to every start until one has returned.
+        announce: to be awaited, with the turn's address, just before what can begin the work is
+            sent, where the address is known by then: where the rooms have a journal, it is on the
+            disk when this returns. It waits half a second at most, and raises `BackendRefused`,
+            to be passed on, where the turn was stopped meanwhile: so nothing was sent.
     """
 
     room: str
@@ -66,6 +75,9 @@ class Request(Generic[Content_co]):
     content: Content_co
     session: object | None = None
     previous: Settlement | None = None
+    announce: Callable[[str], Awaitable[None]] = attrs.field(
+        default=_keep_nothing, eq=False, repr=False
+    )
 
 
 class Emit(Protocol):
@@ -93,8 +105,9 @@ class RemoteTurn(Protocol):
     """One request that the backend works on, from the moment it can be named.
 
     Optional members, found by name: `acknowledges` (a bool, default True: False where cancel is
-    a notification that nothing answers), `kill` (`SupportsKill`), and `leftovers` with `sweep`
-    (`SupportsLeftovers`).
+    a notification that nothing answers), `kill` (`SupportsKill`), `leftovers` with `sweep`
+    (`SupportsLeftovers`), and `address` (a str: what another process needs to find this turn with
+    `SupportsAttach`, should this one die; read at the reveal).
     """
 
     @property
@@ -143,8 +156,9 @@ class SupportsLeftovers(Protocol):
 class Backend(Protocol[Content_contra]):
     """Where turns are worked on.
 
-    Optional members, found by name: `forget` (`SupportsForget`) and `check_nesting`
-    (`SupportsNesting`).
+    Optional members, found by name: `forget` (`SupportsForget`), `attach` (`SupportsAttach`),
+    `check_nesting` (`SupportsNesting`), and `name` (a str: by it a journal tells whose turns are
+    whose, also in the next process; the class's full name by default).
     """
 
     async def start(self, request: Request[Content_contra], /) -> RemoteTurn:
@@ -156,6 +170,23 @@ class Backend(Protocol[Content_contra]):
 
         **Cancellation:** comes only when a stop's budget is over without a reveal: undo what was
         made.
+        """
+        ...
+
+
+class SupportsAttach(Protocol):
+    """A backend whose turns can be taken up by another process than the one that began them."""
+
+    async def attach(self, address: str, /) -> RemoteTurn:
+        """Take up the turn at an address, to stop it: the process that began it is gone.
+
+        Of a turn that has ended since, `follow` tells the end.
+
+        Raises:
+            BackendRefused: nothing works there, for certain.
+            BackendLost: the backend did not tell; or the address is another backend's.
+
+        **Cancellation:** comes when the stop's budget is over.
         """
         ...
 

@@ -1,0 +1,211 @@
+"""A process dies in the middle of turns, and the next one ends them. Its death is a real one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from turnstop import Ending, Settlement, StopBudget, open_rooms
+from turnstop.journal import open_journal
+
+from .conftest import Read
+from .remote import Folders, obey
+
+ROOT = Path(__file__).parents[2]
+OWNER = """
+import sys, trio, turnstop
+from pathlib import Path
+from turnstop.journal import open_journal
+from tests.journal.remote import Folders
+
+async def main(path, root, announces, *ids):
+    backend = Folders(Path(root), announces == "announces")
+    async with (
+        open_journal(path) as journal,
+        turnstop.open_rooms(backend, journal=journal) as rooms,
+    ):
+        async def take(id):
+            async with rooms.turn(id.partition("-")[0], "work", turn_id=id) as turn:
+                async for _ in turn: pass
+        async with trio.open_nursery() as nursery:
+            for id in ids:
+                nursery.start_soon(take, id)
+            while not all((Path(root) / id / "content").exists() for id in ids):
+                await trio.sleep(0.002)
+            while journal.statistics().waiting:
+                await trio.sleep(0.002)
+            print("begun", flush=True)
+
+trio.run(main, *sys.argv[1:])
+"""
+
+
+@contextmanager
+def owner(path: Path, root: Path, *ids: str, announces: bool = True) -> Iterator[int]:
+    """A process whose turns are under way; it is killed by whoever leaves this."""
+    how = "announces" if announces else "reveals"
+    command = [sys.executable, "-c", OWNER, str(path), str(root), how, *ids]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == b"begun\n"
+            yield process.pid
+        finally:
+            process.send_signal(signal.SIGKILL)
+
+
+async def recover(path: Path, backend: Any, budget: StopBudget | None = None) -> list[Settlement]:
+    """Open rooms and close them again."""
+    found: list[Settlement] = []
+    async with (
+        open_journal(path) as journal,
+        open_rooms(backend, journal=journal, budget=budget, observers=[found.append]) as rooms,
+    ):
+        while rooms.statistics().rooms:  # noqa: ASYNC110
+            await trio.sleep(0.005)
+    return found
+
+
+async def logged(backend: Folders, what: str) -> None:
+    while what not in backend.log:  # noqa: ASYNC110 - it is another program's clock
+        await trio.sleep(0.005)
+
+
+async def test_what_a_dead_process_left_is_stopped(
+    path: Path, tmp_path: Path, records: Callable[[], list[Any]], nursery: trio.Nursery
+) -> None:
+    root = tmp_path / "agents"
+    with owner(path, root, "a-1", "b-1", announces=False):
+        pass
+    nursery.start_soon(obey, root)
+    found = await recover(path, backend := Folders(root))
+    assert sorted((one.room, one.turn_id, one.ending) for one in found) == [
+        ("a", "a-1", Ending.STOPPED),
+        ("b", "b-1", Ending.STOPPED),
+    ]
+    assert {one.request.kind for one in found if one.request} == {"recovery"}
+    assert sorted(backend.log) == ["attach a-1", "attach b-1"]
+    assert [(root / one / "stop").read_text() for one in ("a-1", "b-1")] == ["stop\n"] * 2
+    kinds = [kind for kind, _ in records()]
+    assert sorted(kinds) == sorted(["admitted", "address", "asked", "settled"] * 2)
+    # Once and for all.
+    assert await recover(path, backend) == []
+    assert [kind for kind, _ in records()] == kinds
+
+
+async def test_a_room_waits_for_its_old_turn_and_no_other_does(
+    path: Path, tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    root = tmp_path / "agents"
+    with owner(path, root, "a-1"):
+        pass
+    backend = Folders(root)
+    async with open_journal(path) as journal, open_rooms(backend, journal=journal) as rooms:
+        assert rooms.statistics().stopping == 1
+
+        async def take(room: str) -> None:
+            async with rooms.turn(room, "next", turn_id=f"{room}-2"):
+                await trio.sleep_forever()
+
+        nursery.start_soon(take, "a")
+        nursery.start_soon(take, "b")
+        await logged(backend, "start b-2")
+        await trio.sleep(0.05)
+        assert "start a-2" not in backend.log
+        nursery.start_soon(obey, root)
+        await logged(backend, "start a-2")
+        assert (root / "a-1" / "ended").exists()
+        await rooms.stop_all().settled()
+
+
+async def test_what_had_ended_meanwhile_is_recorded_so(path: Path, tmp_path: Path) -> None:
+    root = tmp_path / "agents"
+    with owner(path, root, "a-1"):
+        pass
+    (root / "a-1" / "ended").write_text("completed")
+    (found,) = await recover(path, Folders(root))
+    assert found.ending is Ending.FINISHED
+
+
+async def test_what_never_began_is_unstarted(path: Path, tmp_path: Path) -> None:
+    root = tmp_path / "agents"
+    with owner(path, root, "a-1"):
+        pass
+    (root / "a-1").rename(tmp_path / "away")
+    (found,) = await recover(path, Folders(root))
+    assert (found.ending, found.gone) == (Ending.UNSTARTED, True)
+
+
+async def test_what_cannot_be_found_may_be_alive(path: Path, tmp_path: Path) -> None:
+    root = tmp_path / "agents"
+    with owner(path, root, "a-1"):
+        pass
+    (found,) = await recover(path, Folders(tmp_path / "others"))
+    assert (found.ending, found.gone) == (Ending.UNCONFIRMED, False)
+    assert "is another's" in str(found.errors[0])
+
+
+async def test_a_turn_that_does_not_stop_is_unconfirmed_in_budget(
+    path: Path, tmp_path: Path, read: Read
+) -> None:
+    root = tmp_path / "agents"
+    with owner(path, root, "a-1"):
+        pass
+    with trio.fail_after(3):
+        (found,) = await recover(path, Folders(root), StopBudget(0.2, 0.1))
+    assert found.ending is Ending.UNCONFIRMED
+    assert read("SELECT * FROM open") == []
+
+
+async def test_what_a_live_process_has_open_is_left_alone(path: Path, tmp_path: Path) -> None:
+    root = tmp_path / "agents"
+    with owner(path, root, "a-1") as pid:
+        backend = Folders(root)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            assert await recover(path, backend) == []
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert backend.log == []
+
+
+async def test_of_two_that_open_it_one_recovers(
+    path: Path, tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    root = tmp_path / "agents"
+    ids = [f"{room}-1" for room in "abcdefgh"]
+    with owner(path, root, *ids):
+        pass
+    nursery.start_soon(obey, root)
+    found: list[str] = []
+
+    async def one() -> None:
+        found.extend(each.turn_id for each in await recover(path, Folders(root)))
+
+    async with trio.open_nursery() as both:
+        both.start_soon(one)
+        both.start_soon(one)
+    assert sorted(found) == ids
+
+
+async def test_who_dies_while_recovering_is_recovered_from(
+    path: Path, tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    root = tmp_path / "agents"
+    with owner(path, root, "a-1"):
+        pass
+    # It takes the turn over, and nothing obeys; then it is killed too.
+    with owner(path, root, "b-1"):
+        pass
+    nursery.start_soon(obey, root)
+    found = await recover(path, Folders(root))
+    assert sorted(one.turn_id for one in found) == ["a-1", "b-1"]

@@ -1,0 +1,286 @@
+"""Notes of turns, written by a task and a thread that nobody waits for."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import sqlite3
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Final, final
+
+import attrs
+import trio
+
+from .._house import Orphan
+from .._records import OnlyMadeByUs, Settlement, StopRequest
+from .._service import open_service
+from .._sqlite import Database, open_database
+from . import _file
+from ._file import Note
+from ._session import Session, this_session
+
+__all__ = ["Journal", "JournalStatistics", "open_journal"]
+
+logger = logging.getLogger("turnstop.journal")
+
+_MOST: Final = 10_000
+"""Notes that are kept while they cannot be written."""
+_BATCH: Final = 5_000
+_GATHERS: Final = 0.002
+"""Seconds that pass before notes are written which nobody waits for: a stop is told first."""
+_BEATS: Final = 5.0
+_AGAIN_AFTER: Final = 1.0
+_SLOW: Final = 0.5
+_CLOSES_WITHIN: Final = 2.0
+_LONGEST: Final = 4000
+_MARGIN: Final = 32
+
+
+@attrs.frozen
+class JournalStatistics:
+    """A snapshot of a journal.
+
+    Attributes:
+        written: notes that are on the disk, since it was opened.
+        waiting: notes that are not, yet.
+        lost: notes that will never be: too many waited.
+        failing: what has become of the last attempt to write; None where it went well.
+    """
+
+    written: int
+    waiting: int
+    lost: int
+    failing: str | None
+
+
+@final
+@attrs.define(eq=False, slots=True)
+class _Entry:
+    journal: Journal
+    turn: int
+    address: str | None = None
+
+    def note_address(self, address: str) -> None:
+        if address != self.address:
+            self.address = address
+            self.journal._note(self.turn, "address", address)
+
+    def note_asked(self, request: StopRequest) -> None:
+        self.journal._note(self.turn, "asked", request)
+
+    def note_settled(self, settlement: Settlement) -> None:
+        self.journal._note(self.turn, "settled", settlement)
+
+    async def saved(self) -> None:
+        await self.journal._saved()
+
+
+@final
+@attrs.define(eq=False, repr=False)
+class Journal(metaclass=OnlyMadeByUs):
+    """For `turnstop.open_rooms`, of as many backends as there are. Made by `open_journal`."""
+
+    _path: Path
+    _database: Database
+    _here: Session
+    _session: int
+    _count: itertools.count[int] = attrs.field(factory=itertools.count, init=False)
+    _notes: deque[Note] = attrs.field(factory=deque, init=False)
+    _noted: int = attrs.field(default=0, init=False)
+    _done: int = attrs.field(default=0, init=False)
+    _lost: int = attrs.field(default=0, init=False)
+    _failing: str | None = attrs.field(default=None, init=False)
+    _writing_since: float | None = attrs.field(default=None, init=False)
+    _wanted: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _urgent: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _turned: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    def __repr__(self) -> str:
+        return f"<Journal {self._path}: {self.statistics()}>"
+
+    def statistics(self) -> JournalStatistics:
+        """A snapshot of this journal."""
+        return JournalStatistics(
+            self._done - self._lost, self._noted - self._done, self._lost, self._failing
+        )
+
+    # What the kernel calls.
+
+    def admit(self, backend: str, room: str, turn_id: str) -> _Entry:
+        """See `turnstop.open_rooms`: a turn is about to begin."""
+        entry = _Entry(self, self._session << _MARGIN | next(self._count))
+        said = {"backend": backend, "room": room, "turn_id": turn_id}
+        self._note(entry.turn, "admitted", said)
+        return entry
+
+    async def take_over(self, backend: str) -> Sequence[Orphan]:
+        """See `turnstop.open_rooms`: the turns that nobody else will end.
+
+        **Cancellation:** they are taken over, or not; those which are will be found when this
+        process is gone.
+        """
+        fn = partial(
+            _file.take_over, ours=self._session, here=self._here, backend=backend, now=time.time()
+        )
+        try:
+            found = await self._database.write(fn)
+        except sqlite3.Error as error:
+            logger.warning("%s: it cannot be seen which turns were left: %s", self._path, error)
+            return ()
+        return [
+            Orphan(one.room, one.turn_id, one.address, _Entry(self, one.turn, one.address))
+            for one in found
+        ]
+
+    def _note(self, turn: int, kind: str, said: object) -> None:
+        self._notes.append(Note(turn, kind, time.time(), said))
+        self._noted += 1
+        if len(self._notes) > _MOST:
+            self._notes.popleft()
+            self._lose(1)
+        self._wanted.set()
+
+    def _lose(self, count: int) -> None:
+        self._done += count
+        self._lost += count
+
+    async def _saved(self) -> None:
+        until = self._noted
+        self._urgent.set()
+        while self._done < until and not self._is_stuck():
+            await self._turned.wait()
+
+    def _is_stuck(self) -> bool:
+        slow = self._writing_since
+        return self._failing is not None or (slow is not None and time.monotonic() - slow > _SLOW)
+
+    # The task.
+
+    async def run(self) -> None:
+        """Write what is noted.
+
+        **Cancellation:** what is not written yet is lost.
+        """
+        while True:
+            with trio.move_on_after(_BEATS):
+                await self._wanted.wait()
+            self._wanted = trio.Event()
+            with trio.move_on_after(_AGAIN_AFTER if self._failing else _GATHERS):
+                await self._urgent.wait()
+            self._urgent = trio.Event()
+            await self._write()
+            if self._notes:
+                self._wanted.set()
+
+    async def _write(self) -> None:
+        batch = [self._notes.popleft() for _ in range(min(len(self._notes), _BATCH))]
+        fn = partial(_put_down, notes=batch, session=self._session, now=time.time())
+        self._writing_since = time.monotonic()
+        try:
+            await self._database.write(fn, abandon=True)
+        except (sqlite3.Error, OSError) as error:
+            self._fail(batch, error)
+        else:
+            self._done += len(batch)
+            if self._failing is not None:
+                logger.warning("%s is written again; lost: %d notes", self._path, self._lost)
+            self._failing = None
+        finally:
+            self._writing_since = None
+            turned, self._turned = self._turned, trio.Event()
+            turned.set()
+
+    def _fail(self, batch: Sequence[Note], error: Exception) -> None:
+        if self._failing is None:
+            text = "%s cannot be written, and turns go on without: %s. Free the disk, or look at it"
+            logger.warning(text, self._path, error)
+        self._failing = f"{type(error).__name__}: {error}"
+        kept = list(batch)[max(0, len(batch) + len(self._notes) - _MOST) :]
+        self._lose(len(batch) - len(kept))
+        self._notes.extendleft(reversed(kept))
+
+    async def _finish(self) -> None:
+        until = self._noted
+        while self._done < until and self._failing is None:
+            self._urgent.set()
+            await self._turned.wait()
+
+
+def _put_down(
+    database: sqlite3.Connection, notes: Sequence[Note], session: int, now: float
+) -> None:
+    plain = [attrs.evolve(note, said=_to_plain(note.said)) for note in notes]
+    _file.put_down(database, plain, session, now)
+
+
+def _to_plain(said: object) -> object:
+    """What a record says, of what was noted: here, since it takes time, and is anybody's code."""
+    if isinstance(said, StopRequest):
+        return {"kind": said.kind, "reason": _cut(said.reason), "source": _cut(said.source)}
+    if not isinstance(said, Settlement):
+        return said
+    found: dict[str, object] = {
+        "ending": said.ending.value,
+        "proof": said.proof and said.proof.value,
+        "gone": said.gone,
+        "request": said.request and _to_plain(said.request),
+    }
+    if said.errors:
+        found["errors"] = [_describe(error) for error in said.errors]
+    if said.survivors:
+        found["survivors"] = [_cut(name) for name in said.survivors]
+    return found
+
+
+def _describe(error: BaseException) -> str:
+    try:
+        return _cut(f"{type(error).__name__}: {error}")
+    except Exception:
+        return type(error).__name__
+
+
+def _cut(text: object) -> str:
+    return str(text)[:_LONGEST]
+
+
+@asynccontextmanager
+async def open_journal(path: str | os.PathLike[str]) -> AsyncGenerator[Journal, None]:
+    """Open a journal. Its file is made where there is none; open it around backends and rooms.
+
+    Args:
+        path: the file. Beside it there will be others, whose names begin with its name. Several
+            processes may have it open, on one machine.
+
+    Raises:
+        OSError: there is no such folder, or it cannot be written.
+        sqlite3.Error: the file is another program's, of a newer turnstop, damaged, locked, or
+            cannot be written. Nothing of it was changed.
+
+    **Cancellation:** what was noted is written when the body has left, within two seconds.
+    """
+    where, here = _resolve(path), this_session()
+    async with open_database(where, _file.SCHEMA) as database:
+        session = await database.write(partial(_file.begin, session=here, now=time.time()))
+        journal: Journal = Journal._create(where, database, here, session)
+        try:
+            async with open_service() as service:
+                service.start_soon(journal.run, name="turnstop journal")
+                try:
+                    yield journal
+                finally:
+                    with trio.move_on_after(_CLOSES_WITHIN, shield=True):
+                        await journal._finish()
+        finally:
+            with trio.move_on_after(_CLOSES_WITHIN, shield=True), suppress(sqlite3.Error):
+                await database.write(partial(_file.end, session=session), abandon=True)
+
+
+def _resolve(path: str | os.PathLike[str]) -> Path:
+    # By whatever name it is opened, it is one file.
+    return Path(path).resolve()
