@@ -141,14 +141,11 @@ class Journal(metaclass=OnlyMadeByUs):
     def _note(self, turn: int, kind: str, said: object) -> None:
         self._notes.append(Note(turn, kind, time.time(), said))
         self._noted += 1
-        if len(self._notes) > _MOST:
+        if self._noted - self._done > _MOST:
             self._notes.popleft()
-            self._lose(1)
+            self._done += 1
+            self._lost += 1
         self._wanted.set()
-
-    def _lose(self, count: int) -> None:
-        self._done += count
-        self._lost += count
 
     async def _saved(self) -> None:
         until = self._noted
@@ -201,15 +198,16 @@ class Journal(metaclass=OnlyMadeByUs):
             text = "%s cannot be written, and turns go on without: %s. Free the disk, or look at it"
             logger.warning(text, self._path, error)
         self._failing = f"{type(error).__name__}: {error}"
-        kept = list(batch)[max(0, len(batch) + len(self._notes) - _MOST) :]
-        self._lose(len(batch) - len(kept))
-        self._notes.extendleft(reversed(kept))
+        self._notes.extendleft(reversed(batch))
 
     async def _finish(self) -> None:
         until = self._noted
-        while self._done < until and self._failing is None:
+        while self._done < until:
             self._urgent.set()
+            self._wanted.set()
             await self._turned.wait()
+            if self._failing is not None:
+                break
 
 
 def _put_down(

@@ -1,0 +1,307 @@
+"""What is noted, when it is waited for, and what a disk that fails takes away: no stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from turnstop import Ending, Rooms, open_rooms
+from turnstop.abc import Emit, End, How, RemoteTurn, Request
+from turnstop.journal import Journal, _journal, open_journal
+
+from .conftest import Read
+
+Records = Callable[[], list[tuple[str, Any]]]
+
+
+class Turn:
+    session = None
+    address = "here"
+
+    def __init__(self) -> None:
+        self.over = trio.Event()
+
+    async def follow(self, emit: Emit) -> End:
+        await self.over.wait()
+        return End(How.CANCELLED)
+
+    async def cancel(self, sent: Callable[[], None]) -> None:
+        sent()
+        self.over.set()
+
+
+class Agent:
+    """Attributes: sent: what was sent, of turns that were announced first."""
+
+    name = "agent"
+
+    def __init__(self, announces: bool = False) -> None:
+        self.announces = announces
+        self.sent: list[str] = []
+
+    async def start(self, request: Request[str]) -> RemoteTurn:
+        if self.announces:
+            await request.announce(f"at {request.turn_id}")
+        self.sent.append(request.turn_id)
+        return Turn()
+
+
+@asynccontextmanager
+async def opened(path: Path, agent: Agent) -> AsyncGenerator[tuple[Journal, Rooms[str]], None]:
+    async with open_journal(path) as journal, open_rooms(agent, journal=journal) as rooms:
+        yield journal, rooms
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Another program keeps the file."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+
+
+async def stop_one(rooms: Rooms[str], **more: Any) -> Any:
+    async with rooms.turn("kitchen", "bake", turn_id="1") as turn:
+        await trio.testing.wait_all_tasks_blocked()
+        turn.stop(**more)
+    return turn.settlement
+
+
+async def test_a_turn_is_told_from_its_admission_to_its_end(path: Path, records: Records) -> None:
+    async with opened(path, Agent()) as (_, rooms):
+        await stop_one(rooms, reason="enough", source="a test")
+    stop = {"kind": "stop", "reason": "enough", "source": "a test"}
+    assert records() == [
+        ("admitted", {"backend": "agent", "room": "kitchen", "turn_id": "1"}),
+        ("address", "here"),
+        ("asked", stop),
+        ("settled", {"ending": "stopped", "proof": "event", "gone": True, "request": stop}),
+    ]
+
+
+async def wait_in_vain(rooms: Rooms[str]) -> None:
+    with trio.move_on_after(0.01):
+        async with rooms.turn("kitchen", "two"):
+            raise AssertionError
+
+
+async def test_a_turn_that_waited_for_its_room_in_vain_is_not_told(
+    path: Path, records: Records
+) -> None:
+    async with opened(path, Agent()) as (_, rooms), rooms.turn("kitchen", "one"):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait_in_vain, rooms)
+    assert [kind for kind, _ in records()].count("admitted") == 1
+
+
+async def test_what_is_announced_is_on_the_disk_before_it_is_sent(path: Path, read: Read) -> None:
+    agent, seen = Agent(announces=True), []
+
+    class Seeing(Agent):
+        async def start(self, request: Request[str]) -> RemoteTurn:
+            await request.announce("there")
+            seen.append(read("SELECT address FROM open"))
+            return Turn()
+
+    agent = Seeing()
+    async with opened(path, agent) as (_, rooms), rooms.turn("kitchen", "bake"):
+        while not seen:  # noqa: ASYNC110
+            await trio.sleep(0.001)
+    assert seen == [[('"there"',)]]
+
+
+async def test_a_stop_does_not_wait_for_what_is_announced(path: Path) -> None:
+    agent = Agent(announces=True)
+    async with opened(path, agent) as (_, rooms):
+        with held(path):
+            begun = time.monotonic()
+            async with rooms.turn("kitchen", "bake") as turn:
+                await trio.sleep(0.05)
+                turn.stop()
+            assert time.monotonic() - begun < 0.3
+    assert turn.ending is Ending.UNSTARTED
+    assert agent.sent == []
+
+
+async def test_a_disk_that_does_not_answer_holds_up_a_turn_for_half_a_second(path: Path) -> None:
+    agent = Agent(announces=True)
+    async with opened(path, agent) as (_, rooms):
+        with held(path):
+            for number, bound in (("1", 0.9), ("2", 0.3)):
+                begun = time.monotonic()
+                async with rooms.turn("kitchen", "bake", turn_id=number) as turn:
+                    while number not in agent.sent:  # noqa: ASYNC110
+                        await trio.sleep(0.005)
+                    assert time.monotonic() - begun < bound
+                assert turn.ending is Ending.STOPPED
+
+
+async def test_a_full_disk_is_one_warning_and_takes_no_end_away(
+    path: Path, records: Records, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_journal, "_AGAIN_AFTER", 0.02)
+    async with opened(path, Agent(announces=True)) as (journal, rooms):
+        (pages,) = journal._database._writer.execute("PRAGMA page_count").fetchone()
+        journal._database._writer.execute(f"PRAGMA max_page_count = {pages}").fetchall()
+        for number in range(3):
+            async with rooms.turn("kitchen", "x" * 9000, turn_id=f"{number}" * 5000) as turn:
+                pass
+            assert turn.settlement is not None
+        while journal.statistics().failing is None:  # noqa: ASYNC110
+            await trio.sleep(0.005)
+        assert "full" in str(journal.statistics().failing)
+        assert journal.statistics().waiting > 0
+        assert [one.levelno for one in caplog.records] == [logging.WARNING]
+        journal._database._writer.execute("PRAGMA max_page_count = 1000000").fetchall()
+        while journal.statistics().waiting:  # noqa: ASYNC110
+            await trio.sleep(0.005)
+        assert journal.statistics().lost == 0
+    assert [kind for kind, _ in records()].count("settled") == 3
+
+
+async def test_what_waits_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_journal, "_MOST", 10)
+    monkeypatch.setattr(_journal, "_AGAIN_AFTER", 0.01)
+    async with opened(path, Agent()) as (journal, rooms):
+        journal._database._writer.execute("PRAGMA query_only = ON")
+        for number in range(20):
+            await stop_one(rooms, reason=str(number))
+            found = journal.statistics()
+            assert found.waiting <= 10
+        assert found.lost + found.waiting == 80
+        journal._database._writer.execute("PRAGMA query_only = OFF")
+    assert journal.statistics().waiting == 0
+
+
+async def test_what_no_file_takes_as_text_is_told_all_the_same(
+    path: Path, records: Records
+) -> None:
+    class Wrong(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    class Odd(Agent):
+        async def start(self, request: Request[str]) -> RemoteTurn:
+            raise Wrong
+
+    async with opened(path, Odd()) as (_, rooms):
+        with pytest.raises(Wrong):
+            async with rooms.turn("\ud800", "bake", turn_id="\udfff") as turn:
+                async for _ in turn:
+                    pass
+    (_, said), (_, settled) = records()
+    assert (said["room"], said["turn_id"]) == ("\ud800", "\udfff")
+    assert settled["errors"] == ["Wrong"]
+
+
+def content(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+def not_a_database(path: Path) -> None:
+    path.write_text("my diary, not to be overwritten\n" * 100)
+
+
+def of_another_program(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE diary (day TEXT)")
+
+
+def of_a_newer_turnstop(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as other:
+        other.execute(f"PRAGMA application_id = {int.from_bytes(b'tnjl')}")
+        other.execute("PRAGMA user_version = 999")
+
+
+def of_a_feed(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as other:
+        other.execute(f"PRAGMA application_id = {int.from_bytes(b'turn')}")
+        other.execute("PRAGMA user_version = 1")
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (not_a_database, "not a database"),
+        (of_another_program, "another program has made it"),
+        (of_a_newer_turnstop, "newer turnstop"),
+        (of_a_feed, "another program has made it"),
+    ],
+)
+async def test_a_file_that_is_no_journal_is_left_as_it_is(
+    make: Callable[[Path], None], says: str, path: Path
+) -> None:
+    make(path)
+    before = content(path)
+    with pytest.raises(sqlite3.DatabaseError, match=says) as refused:
+        async with open_journal(path):
+            raise AssertionError
+    assert str(path) in str(refused.value)
+    assert content(path) == before
+
+
+CUT = """
+import sys, trio, turnstop
+from turnstop.journal import open_journal
+from tests.journal.test_journal import Agent
+
+async def main(path):
+    async with (
+        open_journal(path) as journal,
+        turnstop.open_rooms(Agent(), journal=journal) as rooms,
+    ):
+        for number in range(300):
+            async with rooms.turn("kitchen", "bake", turn_id=str(number)):
+                pass
+
+trio.run(main, sys.argv[1])
+"""
+
+
+def write_and_cut(path: Path, left: float) -> bytes:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    subprocess.run([sys.executable, "-c", CUT, str(path)], check=True, env=environment)
+    os.truncate(path, int(path.stat().st_size * left))
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("left", [0.2, 0.5, 0.9])
+async def test_a_file_that_was_cut_is_told_or_used_and_stops_go_on(left: float, path: Path) -> None:
+    before = write_and_cut(path, left)
+    try:
+        async with opened(path, Agent()) as (_, rooms):
+            assert (await stop_one(rooms)).ending is Ending.STOPPED
+    except sqlite3.DatabaseError as error:
+        assert str(path) in str(error)
+        assert content(path) == before
+
+
+async def test_a_file_that_is_kept_for_long_cannot_be_opened(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turnstop._sqlite._PATIENCE", 0.2)
+    async with open_journal(path):
+        pass
+    with held(path):
+        with pytest.raises(sqlite3.OperationalError, match="locked") as refused:
+            async with open_journal(path):
+                raise AssertionError
+    assert str(path) in str(refused.value)
+
+
+async def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="nowhere"):
+        async with open_journal(tmp_path / "nowhere" / "turns.db"):
+            raise AssertionError
