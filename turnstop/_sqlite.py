@@ -169,6 +169,17 @@ class Database:
         """
         return await _patiently(fn, self._reader, limiter=self._reading, abandon=abandon)
 
+    async def maintain(self, statement: str) -> None:
+        """Have the writer do what cannot be part of a change, such as VACUUM.
+
+        **Cancellation:** it is done, or not.
+        """
+
+        def do(database: sqlite3.Connection) -> None:
+            database.execute(statement).fetchall()
+
+        await _patiently(do, self._writer, limiter=self._writing)
+
     async def _close(self) -> None:
         used = ((self._writer, self._writing), (self._reader, self._reading))
         for database, limiter in used:

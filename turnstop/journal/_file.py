@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
 
 from .._sqlite import Schema
+from ._said import TELL
 from ._session import Session
 
-__all__ = ["SCHEMA", "Note", "OpenTurn", "begin", "end", "put_down", "take_over"]
+__all__ = ["SCHEMA", "Note", "OpenTurn", "begin", "compact", "end", "put_down", "take_over"]
 
 # A turn's number is its session's, moved to the left by 32, and a count. What it says is JSON:
 # any text can be said so, also one that is no Unicode.
@@ -47,20 +48,9 @@ SCHEMA: Final = Schema(
 )
 
 
-@attrs.frozen
-class Note:
-    """A record to be written.
-
-    Attributes:
-        kind: `admitted`, `address`, `asked` or `settled`.
-        at: when it was noted: seconds since the epoch.
-        said: what it says; made JSON where it is written.
-    """
-
-    turn: int
-    kind: str
-    at: float
-    said: Any
+Note: TypeAlias = tuple[int, str, float, Any]
+"""A record to be written: the turn's number, the record's kind, seconds since the epoch, and what
+`_said.TELL` makes its text of."""
 
 
 @attrs.frozen
@@ -91,22 +81,22 @@ def put_down(database: sqlite3.Connection, notes: Sequence[Note], session: int, 
     database.execute("UPDATE sessions SET beat = ? WHERE id = ?", (now, session))
     if not notes:
         return
-    said = [json.dumps(note.said) for note in notes]
-    database.executemany(
-        "INSERT INTO records (turn, kind, at, said) VALUES (?, ?, ?, ?)",
-        [(note.turn, note.kind, note.at, text) for note, text in zip(notes, said, strict=True)],
-    )
+    rows = []
     opened: dict[int, list[Any]] = {}
     settled, moved = [], []
-    for note, text in zip(notes, said, strict=True):
-        if note.kind == "admitted":
-            opened[note.turn] = [note.turn, session, note.said["backend"], text, None]
-        elif note.kind == "address" and note.turn in opened:
-            opened[note.turn][-1] = text
-        elif note.kind == "address":
-            moved.append((text, note.turn))
-        elif note.kind == "settled" and opened.pop(note.turn, None) is None:
-            settled.append((note.turn,))
+    for turn, kind, at, said in notes:
+        # Here, in the thread: it takes time, and is anybody's code.
+        text = TELL[kind](said)
+        rows.append((turn, kind, at, text))
+        if kind == "admitted":
+            opened[turn] = [turn, session, said[0], text, None]
+        elif kind == "address" and turn in opened:
+            opened[turn][-1] = text
+        elif kind == "address":
+            moved.append((text, turn))
+        elif kind == "settled" and opened.pop(turn, None) is None:
+            settled.append((turn,))
+    database.executemany("INSERT INTO records (turn, kind, at, said) VALUES (?, ?, ?, ?)", rows)
     # Most turns begin and end between two of these calls, and were never open.
     if opened:
         new = "INSERT OR REPLACE INTO open VALUES (?, ?, ?, ?, ?)"
@@ -152,3 +142,17 @@ def _forget(database: sqlite3.Connection, dead: Iterable[int]) -> None:
     """Of sessions that have nothing open any more nothing is kept."""
     gone = "DELETE FROM sessions WHERE id = ? AND id NOT IN (SELECT session FROM open)"
     database.executemany(gone, [(number,) for number in dead])
+
+
+def compact(database: sqlite3.Connection) -> int:
+    """Keep what the open turns have said, and no more; return how many records are gone."""
+    ((before,),) = database.execute("SELECT COUNT(*) FROM records").fetchall()
+    database.execute(
+        "CREATE TEMP TABLE kept AS SELECT * FROM records WHERE turn IN (SELECT turn FROM open)"
+    )
+    # Without a condition SQLite lets go of all pages at once, and looks into none.
+    database.execute("DELETE FROM records")
+    database.execute("INSERT INTO records SELECT * FROM kept ORDER BY number")
+    ((after,),) = database.execute("SELECT COUNT(*) FROM records").fetchall()
+    database.execute("DROP TABLE kept")
+    return int(before - after)

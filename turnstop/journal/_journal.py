@@ -38,7 +38,6 @@ _BEATS: Final = 5.0
 _AGAIN_AFTER: Final = 1.0
 _SLOW: Final = 0.5
 _CLOSES_WITHIN: Final = 2.0
-_LONGEST: Final = 4000
 _MARGIN: Final = 32
 
 
@@ -110,13 +109,26 @@ class Journal(metaclass=OnlyMadeByUs):
             self._done - self._lost, self._noted - self._done, self._lost, self._failing
         )
 
+    async def compact(self) -> int:
+        """Keep only what the open turns have said; return how many records are gone.
+
+        Raises:
+            sqlite3.Error: it could not be done, and nothing is gone.
+
+        **Cancellation:** it is done, or not.
+        """
+        gone = await self._database.write(_file.compact)
+        # Gives the room back to the disk; where somebody reads meanwhile, the next one does.
+        with suppress(sqlite3.OperationalError):
+            await self._database.maintain("VACUUM")
+        return gone
+
     # What the kernel calls.
 
     def admit(self, backend: str, room: str, turn_id: str) -> _Entry:
         """See `turnstop.open_rooms`: a turn is about to begin."""
         entry = _Entry(self, self._session << _MARGIN | next(self._count))
-        said = {"backend": backend, "room": room, "turn_id": turn_id}
-        self._note(entry.turn, "admitted", said)
+        self._note(entry.turn, "admitted", (backend, room, turn_id))
         return entry
 
     async def take_over(self, backend: str) -> Sequence[Orphan]:
@@ -139,13 +151,15 @@ class Journal(metaclass=OnlyMadeByUs):
         ]
 
     def _note(self, turn: int, kind: str, said: object) -> None:
-        self._notes.append(Note(turn, kind, time.time(), said))
+        self._notes.append((turn, kind, time.time(), said))
         self._noted += 1
         if self._noted - self._done > _MOST:
             self._notes.popleft()
             self._done += 1
             self._lost += 1
-        self._wanted.set()
+        # Of a stop the end is noted soon: until then nothing is begun that could delay it.
+        if kind != "asked" and not self._wanted.is_set():
+            self._wanted.set()
 
     async def _saved(self) -> None:
         until = self._noted
@@ -177,7 +191,7 @@ class Journal(metaclass=OnlyMadeByUs):
 
     async def _write(self) -> None:
         batch = [self._notes.popleft() for _ in range(min(len(self._notes), _BATCH))]
-        fn = partial(_put_down, notes=batch, session=self._session, now=time.time())
+        fn = partial(_file.put_down, notes=batch, session=self._session, now=time.time())
         self._writing_since = time.monotonic()
         try:
             await self._database.write(fn, abandon=True)
@@ -208,43 +222,6 @@ class Journal(metaclass=OnlyMadeByUs):
             await self._turned.wait()
             if self._failing is not None:
                 break
-
-
-def _put_down(
-    database: sqlite3.Connection, notes: Sequence[Note], session: int, now: float
-) -> None:
-    plain = [attrs.evolve(note, said=_to_plain(note.said)) for note in notes]
-    _file.put_down(database, plain, session, now)
-
-
-def _to_plain(said: object) -> object:
-    """What a record says, of what was noted: here, since it takes time, and is anybody's code."""
-    if isinstance(said, StopRequest):
-        return {"kind": said.kind, "reason": _cut(said.reason), "source": _cut(said.source)}
-    if not isinstance(said, Settlement):
-        return said
-    found: dict[str, object] = {
-        "ending": said.ending.value,
-        "proof": said.proof and said.proof.value,
-        "gone": said.gone,
-        "request": said.request and _to_plain(said.request),
-    }
-    if said.errors:
-        found["errors"] = [_describe(error) for error in said.errors]
-    if said.survivors:
-        found["survivors"] = [_cut(name) for name in said.survivors]
-    return found
-
-
-def _describe(error: BaseException) -> str:
-    try:
-        return _cut(f"{type(error).__name__}: {error}")
-    except Exception:
-        return type(error).__name__
-
-
-def _cut(text: object) -> str:
-    return str(text)[:_LONGEST]
 
 
 @asynccontextmanager

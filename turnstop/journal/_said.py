@@ -1,0 +1,67 @@
+"""What a record says: JSON, since that can say any text, also one that is no Unicode.
+
+Put together by hand where that is the rule: a turn has four records, and most of what a journal
+costs would be the making of their texts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from json.encoder import encode_basestring_ascii as quote
+from typing import Any, Final
+
+from .._records import Settlement, StopRequest
+
+__all__ = ["TELL"]
+
+_LONGEST: Final = 4000
+
+
+def _admitted(said: tuple[str, str, str]) -> str:
+    backend, room, turn_id = said
+    return f'{{"backend": {quote(backend)}, "room": {quote(room)}, "turn_id": {quote(turn_id)}}}'
+
+
+def _asked(request: StopRequest) -> str:
+    kind, reason, source = quote(request.kind), _quote(request.reason), _quote(request.source)
+    return f'{{"kind": {kind}, "reason": {reason}, "source": {source}}}'
+
+
+def _settled(settlement: Settlement) -> str:
+    request, proof = settlement.request, settlement.proof
+    more = ""
+    if settlement.errors:
+        more += f', "errors": {json.dumps([_describe(error) for error in settlement.errors])}'
+    if settlement.survivors:
+        more += f', "survivors": {json.dumps([_cut(name) for name in settlement.survivors])}'
+    return (
+        f'{{"ending": "{settlement.ending.value}", '
+        f'"proof": {"null" if proof is None else quote(proof.value)}, '
+        f'"gone": {"true" if settlement.gone else "false"}, '
+        f'"request": {"null" if request is None else _asked(request)}{more}}}'
+    )
+
+
+def _describe(error: BaseException) -> str:
+    try:
+        return _cut(f"{type(error).__name__}: {error}")
+    except Exception:
+        return type(error).__name__
+
+
+def _quote(text: object) -> str:
+    return quote(_cut(text))
+
+
+def _cut(text: object) -> str:
+    return str(text)[:_LONGEST]
+
+
+TELL: Final[Mapping[str, Callable[[Any], str]]] = {
+    "admitted": _admitted,
+    "address": quote,
+    "asked": _asked,
+    "settled": _settled,
+}
+"""By the kind of a record, what makes its text of what was noted."""
