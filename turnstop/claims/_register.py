@@ -1,0 +1,66 @@
+"""The store as claims ask it: what goes wrong with it has one name, and is counted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar, TypeVarTuple
+
+import attrs
+import outcome
+
+from ._errors import ClaimLapsed, ClaimRefused, ClaimsUnavailable
+from ._scopes import check_scope
+from ._store import ClaimStore
+
+__all__ = ["Register"]
+
+Result = TypeVar("Result")
+Args = TypeVarTuple("Args")
+
+logger = logging.getLogger("turnstop.claims")
+
+
+@attrs.define(eq=False)
+class Register:
+    """The store, and what has been counted of it."""
+
+    store: ClaimStore
+    held: int = 0
+    unclaimed: int = 0
+    refused: int = 0
+    lost: int = 0
+    failed: int = 0
+    stale: int = 0
+
+    async def ask(self, fn: Callable[[*Args], Awaitable[Result]], *args: *Args) -> Result:
+        """Ask the store; whatever goes wrong with it is `ClaimsUnavailable`."""
+        try:
+            return await fn(*args)
+        except (ClaimRefused, ClaimLapsed):
+            raise
+        except Exception as error:
+            self.failed += 1
+            raise ClaimsUnavailable(f"the claims' store does not answer: {error}") from error
+
+    async def check(self, token: int, scope: str) -> None:
+        """Raise `ClaimLapsed` unless the token has the scope now."""
+        if not await self.ask(self.store.check, token, check_scope(scope)):
+            raise self.stale_at(token, scope)
+
+    async def write(self, token: int, scope: str, fn: Callable[[], Result]) -> Result:
+        """Call it while nobody else can be granted the scope."""
+        # Its own error is none of the store's, and no reason to call it once more.
+        captured = partial(outcome.capture, fn)
+        try:
+            found = await self.ask(self.store.write, token, check_scope(scope), captured)
+        except ClaimLapsed:
+            raise self.stale_at(token, scope) from None
+        return found.unwrap()
+
+    def stale_at(self, token: int | None, scope: str) -> ClaimLapsed:
+        """Count what is refused."""
+        self.stale += 1
+        logger.warning("refused to write at %r under claim %s: it holds that no more", scope, token)
+        return ClaimLapsed(token, scope)
