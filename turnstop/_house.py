@@ -75,7 +75,10 @@ class Journal(Protocol):
         ...
 
     async def take_over(self, backend: str) -> Sequence[Orphan]:
-        """The turns of such a backend that nobody else will end."""
+        """The turns of such a backend that nobody else will end.
+
+        **Cancellation:** they are taken over, or not; another process will find them.
+        """
         ...
 
 

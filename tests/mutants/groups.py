@@ -41,6 +41,7 @@ MODULES = {
         "transports.listening",
         "transports.loopback",
         "transports.offspring",
+        "transports.orphans",
         "transports.pace",
         "transports.peer",
         "transports.process",

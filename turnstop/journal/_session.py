@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import platform
 from typing import Final
 
 import attrs
+
+from .._identity import find_host, find_start
 
 __all__ = ["LAPSES_AFTER", "Session", "this_session"]
 
 LAPSES_AFTER: Final = 30.0
 """Seconds without a sign of life after which a process on another machine is taken for dead."""
-_STARTED: Final = 19
 
 
 @attrs.frozen
@@ -37,30 +37,11 @@ class Session:
         """
         if self.host == here.host and here.started:
             # One that stands still gives no sign of life, and is not dead.
-            return _started(self.pid) != self.started
+            return find_start(self.pid) != self.started
         return silent_for > LAPSES_AFTER
 
 
 def this_session() -> Session:
     """The process that asks."""
     pid = os.getpid()
-    return Session(_host(), pid, _started(pid))
-
-
-def _host() -> str:
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return platform.node()
-
-
-def _started(pid: int) -> int:
-    """When the process of this pid was begun; 0 where there is none."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name in parentheses may hold anything, parentheses and spaces too.
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return 0
-    return 0 if fields[0] in b"ZX" else int(fields[_STARTED])
+    return Session(find_host(), pid, find_start(pid))

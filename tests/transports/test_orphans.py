@@ -1,0 +1,129 @@
+"""Children whose parent is gone: found by another process, and ended; strangers are not touched."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from turnstop import BackendLost
+from turnstop.abc import How, Proof
+from turnstop.events import Event
+from turnstop.transports.orphans import ProcessAddress, attach_process, new_mark
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+
+STUBBORN = """trap '' TERM
+(trap '' TERM; while :; do sleep 0.05; done) &
+nohup sleep 300 >/dev/null 2>&1 &
+setsid sh -c "trap '' TERM; while :; do sleep 0.05; done" &
+echo up; while :; do sleep 0.05; done"""
+
+
+class Reader:
+    def __call__(self, event: Event) -> None:
+        raise AssertionError
+
+    async def ask(self, ask: object) -> object:
+        raise AssertionError
+
+
+@attrs.define
+class Child:
+    process: subprocess.Popen[bytes]
+    address: ProcessAddress
+
+
+def start(command: str) -> Child:
+    mark = new_mark()
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", command],
+        stdout=subprocess.PIPE,
+        env={**os.environ, **mark},
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"up\n"
+    return Child(process, ProcessAddress.of(process.pid, mark))
+
+
+@pytest.fixture
+def stubborn() -> Iterator[Child]:
+    yield from ended(start(STUBBORN))
+
+
+@pytest.fixture
+def meek() -> Iterator[Child]:
+    yield from ended(start("echo up; exec sleep 300"))
+
+
+def ended(child: Child) -> Iterator[Child]:
+    yield child
+    child.process.kill()
+    child.process.wait()
+    assert child.process.stdout is not None
+    child.process.stdout.close()
+
+
+async def test_what_ignores_its_end_or_has_left_is_ended_too(stubborn: Child) -> None:
+    before = await stubborn.address.find()
+    assert len({one.session for one in before}) == 2
+    turn = attach_process(str(stubborn.address))
+    begun = time.monotonic()
+    sent: list[float] = []
+    await turn.cancel(lambda: sent.append(time.monotonic()))
+    assert sent
+    stubborn.process.wait()
+    end = await turn.follow(Reader())
+    assert (end.how, end.proof) == (How.CANCELLED, Proof.PROCESS)
+    assert await stubborn.address.find() == []
+    assert time.monotonic() - begun < 5
+
+
+async def test_what_a_dead_one_has_left_is_known_by_its_mark(stubborn: Child) -> None:
+    stubborn.process.kill()
+    stubborn.process.wait()
+    assert len(await stubborn.address.find()) >= 3
+    turn = attach_process(str(stubborn.address))
+    await turn.kill()
+    assert await turn.leftovers() == []
+
+
+async def test_a_pid_that_is_anothers_now_is_never_signalled(meek: Child) -> None:
+    # As it would be found had the pid been given away since.
+    before = attrs.evolve(
+        meek.address, started=meek.address.started - 1, mark=new_mark().popitem()[1]
+    )
+    turn = attach_process(str(before))
+    await turn.cancel(lambda: None)
+    await turn.kill()
+    assert (await turn.follow(Reader())).proof is Proof.PROCESS
+    await trio.sleep(0.05)
+    assert meek.process.poll() is None
+
+
+async def test_the_machine_was_started_since(meek: Child) -> None:
+    machine, _, container = meek.address.host.split()
+    before = attrs.evolve(meek.address, host=f"{machine} another-boot {container}")
+    assert await before.find() == []
+    assert (await attach_process(str(before)).follow(Reader())).proof is Proof.PROCESS
+
+
+@pytest.mark.parametrize("part", [0, 2])
+async def test_what_cannot_be_seen_here_is_not_said_to_be_gone(part: int, meek: Child) -> None:
+    parts = meek.address.host.split()
+    parts[part] = "another"
+    with pytest.raises(BackendLost, match="see there"):
+        attach_process(str(attrs.evolve(meek.address, host=" ".join(parts))))
+
+
+@pytest.mark.parametrize("address", ["", "http://x", "process:", "process:[1]", "process:{}"])
+async def test_another_kind_of_address(address: str) -> None:
+    with pytest.raises(BackendLost, match="no address of a process"):
+        attach_process(address)
