@@ -95,11 +95,19 @@ async def test_what_a_dead_one_has_left_is_known_by_its_mark(stubborn: Child) ->
     assert await turn.leftovers() == []
 
 
+async def test_one_that_was_announced_only_is_known_by_its_mark(meek: Child) -> None:
+    ahead = ProcessAddress.ahead({"TURNSTOP_ORPHAN": meek.address.mark})
+    turn = attach_process(str(ahead))
+    assert [one.pid for one in await ahead.find()] == [meek.process.pid]
+    await turn.cancel(lambda: None)
+    meek.process.wait()
+    assert await ahead.find() == []
+
+
 async def test_a_pid_that_is_anothers_now_is_never_signalled(meek: Child) -> None:
     # As it would be found had the pid been given away since.
-    before = attrs.evolve(
-        meek.address, started=meek.address.started - 1, mark=new_mark().popitem()[1]
-    )
+    earlier = meek.address.started - 1
+    before = attrs.evolve(meek.address, started=earlier, mark="another")
     turn = attach_process(str(before))
     await turn.cancel(lambda: None)
     await turn.kill()
@@ -123,7 +131,7 @@ async def test_what_cannot_be_seen_here_is_not_said_to_be_gone(part: int, meek: 
         attach_process(str(attrs.evolve(meek.address, host=" ".join(parts))))
 
 
-@pytest.mark.parametrize("address", ["", "http://x", "process:", "process:[1]", "process:{}"])
+@pytest.mark.parametrize("address", ["", "http://x", "process:", "process:[1]", "process:{}", "5"])
 async def test_another_kind_of_address(address: str) -> None:
     with pytest.raises(BackendLost, match="no address of a process"):
         attach_process(address)

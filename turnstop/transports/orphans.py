@@ -39,6 +39,7 @@ class ProcessAddress:
 
     Attributes:
         host: where its pid means something.
+        pid: 0 where it was not known yet.
         started: when it was begun, in the process table's clock ticks.
         mark: what `new_mark` gave it.
     """
@@ -47,6 +48,11 @@ class ProcessAddress:
     pid: int
     started: int
     mark: str
+
+    @classmethod
+    def ahead(cls, environment: Mapping[str, str]) -> Self:
+        """The address of a child that is about to be started: to be announced before it is."""
+        return cls(find_host(), 0, 0, environment[MARK])
 
     @classmethod
     def of(cls, pid: int, environment: Mapping[str, str]) -> Self:
@@ -65,7 +71,7 @@ class ProcessAddress:
         """
         try:
             host, pid, started, mark = json.loads(address.removeprefix(_PREFIX))
-        except ValueError:
+        except (TypeError, ValueError):
             raise BackendLost(f"this is no address of a process: {address}") from None
         return cls(str(host), int(pid), int(started), str(mark))
 
@@ -77,10 +83,12 @@ class ProcessAddress:
         if self.host != find_host():
             return []
         marked = [one.process for one in await find_marked({MARK: self.mark})]
+        if not self.started:
+            return marked
         session = await find_session(self.pid, since=self.started)
         # Without its leader a session tells nobody whose it was: then only the mark does.
         is_ours = any((one.pid, one.started) == (self.pid, self.started) for one in session)
-        return list(dict.fromkeys([*marked, *session])) if is_ours and self.started else marked
+        return list(dict.fromkeys([*marked, *session])) if is_ours else marked
 
 
 @final
