@@ -21,6 +21,7 @@ import pytest
 
 import turnstop
 import turnstop.abc
+import turnstop.claims
 import turnstop.events
 import turnstop.feeds
 import turnstop.testing
@@ -194,6 +195,7 @@ def test_reference_lists_every_public_name() -> None:
     events = [name for name, kind in vars(turnstop.events).items() if _is_event(name, kind)]
     assert sorted(_section(page, "turnstop")) == turnstop.__all__
     assert sorted(_section(page, "turnstop.abc")) == sorted(turnstop.abc.__all__)
+    assert sorted(_section(page, "turnstop.claims")) == sorted(turnstop.claims.__all__)
     assert sorted(_section(page, "turnstop.events")) == sorted(events)
     assert sorted(_section(page, "turnstop.feeds")) == sorted(turnstop.feeds.__all__)
     assert sorted(_section(page, "turnstop.testing")) == sorted(turnstop.testing.__all__)

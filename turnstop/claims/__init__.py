@@ -13,6 +13,7 @@ from ._errors import ClaimsUnavailable as ClaimsUnavailable
 from ._errors import MalformedScope as MalformedScope
 from ._store import ClaimsStatistics as ClaimsStatistics
 from ._store import ClaimStore as ClaimStore
+from ._store import Wanted as Wanted
 from ._stores import MemoryStore as MemoryStore
 
 __all__ = [
@@ -25,5 +26,6 @@ __all__ = [
     "ClaimsUnavailable",
     "MalformedScope",
     "MemoryStore",
+    "Wanted",
     "open_claims",
 ]
