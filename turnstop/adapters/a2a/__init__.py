@@ -43,6 +43,7 @@ from a2a.types import a2a_pb2 as pb  # noqa: E402
 from ..._errors import BackendMisbehaved  # noqa: E402
 from ...abc import Backend, RemoteTurn, Request  # noqa: E402
 from ...transports.reading import Reader, Reading, open_reading  # noqa: E402
+from ._address import Address  # noqa: E402
 from ._turn import A2ASession, A2ATurn  # noqa: E402
 from ._wire import NOT_CANCELABLE, NOT_FOUND, AgentError, Wire, open_wire  # noqa: E402
 
@@ -61,6 +62,7 @@ class _A2A:
 
     async def start(self, request: Request[A2AContent]) -> RemoteTurn:
         turn = A2ATurn(self._wire, _message(request), self._poll_every)
+        await request.announce(turn.address)
         self._reading.start(turn.reader, turn.read, name=f"a2a turn {request.turn_id}")
         if not self._wire.streams:
             self._reading.start(Reader(), turn.look_out, name=f"a2a look-out {request.turn_id}")
@@ -70,6 +72,17 @@ class _A2A:
             # It may begin all the same, and nobody else will ever know of it.
             self._reading.start(Reader(), turn.undo, name=f"a2a undo {request.turn_id}")
             raise
+        return turn
+
+    async def attach(self, address: str) -> RemoteTurn:
+        """Take up the task of a message that another process has sent."""
+        known = Address.parse(address, self._wire.url)
+        message = pb.Message(
+            message_id=known.message_id, context_id=known.context_id, task_id=known.task_id
+        )
+        turn = A2ATurn(self._wire, message, self._poll_every)
+        await turn.find()
+        self._reading.start(turn.reader, turn.read_on, name=f"a2a task {turn.address}")
         return turn
 
     async def forget(self, session: object) -> None:

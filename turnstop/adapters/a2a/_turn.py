@@ -15,6 +15,7 @@ from ...abc import Emit, End, How, Proof
 from ...events import Event, Text
 from ...transports.reading import Reader
 from ._account import Account
+from ._address import Address
 from ._wire import (
     INVALID_RESPONSE,
     NOT_CANCELABLE,
@@ -70,6 +71,34 @@ class A2ATurn:
         """The context; with the task, where that waits for an answer."""
         waiting = self._account.task_id if self._account.waits else None
         return A2ASession(self._account.context_id, waiting)
+
+    @property
+    def address(self) -> str:
+        """Where it is; without the task until that is known."""
+        account = self._account
+        message, task_id = self._message.message_id, account.task_id or ""
+        return str(Address(self._wire.url, account.context_id, message, task_id))
+
+    async def find(self) -> None:
+        """Look for the task of a message that another process has sent.
+
+        An agent need not show a task before it has something to say of it; so one that is not
+        found may be at work.
+        """
+        pauses = list(_RECONNECT_PAUSES)
+        while self._account.task_id is None:
+            try:
+                found = await self._look_up()
+            except AgentError as error:
+                raise BackendLost(f"the agent does not tell its tasks: {error}") from error
+            except BackendRefused as error:
+                # It did not refuse the turn: nothing was begun here.
+                raise BackendLost(str(error)) from error
+            if found is None:
+                if not pauses:
+                    raise BackendLost("the agent shows no task of this turn: look at what it does")
+                await trio.sleep(pauses.pop(0))
+        self._revealed.set()
 
     async def reveal(self) -> None:
         """Return when the agent can be told to cancel; raise what came instead."""
@@ -156,8 +185,15 @@ class A2ATurn:
 
     async def read(self) -> None:
         """The reader's task: to the end, which it posts."""
+        await self._read(self._read_stream if self._wire.streams else self._read_states)
+
+    async def read_on(self) -> None:
+        """The same, of a task that another process has begun."""
+        await self._read(self._resume if self._wire.streams else self._look_on)
+
+    async def _read(self, fn: Callable[[], Awaitable[End | Exception]]) -> None:
         try:
-            outcome = await (self._read_stream() if self._wire.streams else self._read_states())
+            outcome = await fn()
         except trio.Cancelled:
             # By follow's end, and then nobody hears it; or the agent was closed under its rooms.
             self.reader.post(BackendLost("the agent was closed: open it around its rooms"))
@@ -179,10 +215,10 @@ class A2ATurn:
         except BackendLost:
             if self._account.task_id is None or not self._revealed.is_set():
                 raise
-            return await self._resume(Proof.CLAIMED)
+            return await self._resume()
         return await self._resume(Proof.STREAM)
 
-    async def _resume(self, proof: Proof) -> End:
+    async def _resume(self, proof: Proof = Proof.CLAIMED) -> End:
         """The end, if the stream that is over said it; else from another stream of the task."""
         self._account.believe()
         pauses = list(_RECONNECT_PAUSES)
@@ -221,6 +257,9 @@ class A2ATurn:
         if said is not None:
             self.reader.post(Text(said))
             return End(How.COMPLETED, Proof.EVENT)
+        return await self._look_on()
+
+    async def _look_on(self) -> End:
         pause = _FIRST_POLL
         while not self._account.over:
             await trio.sleep(pause)
