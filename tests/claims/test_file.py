@@ -218,6 +218,23 @@ async def test_a_locked_file_is_no_claim(tmp_path: Path, monkeypatch: pytest.Mon
         assert await is_free(claims, "a")
 
 
+async def test_a_disk_that_takes_nothing_more(tmp_path: Path) -> None:
+    path = tmp_path / "claims.db"
+    async with open_claims(path) as claims:
+        async with claims.hold(["a"], holder="me", ttl=0.9) as claim:
+            database: Any = claims._register.store
+            database._database._writer.execute("PRAGMA query_only = ON")
+            with pytest.raises(ClaimsUnavailable):
+                async with claims.hold(["b"], holder="me"):
+                    raise AssertionError
+            async with claims.hold(["b"], holder="me", or_unclaimed=True) as without:
+                assert await without.write("b", int) == 0
+            await claim.lost.wait()
+            assert "readonly" in claim.why_lost
+            database._database._writer.execute("PRAGMA query_only = OFF")
+        assert await is_free(claims, "a")
+
+
 async def test_leaving_is_bounded_while_the_file_is_locked(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

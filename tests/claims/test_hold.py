@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
@@ -330,6 +331,37 @@ async def test_progress_before_it_has_lapsed_renews_it_again(claims: Claims) -> 
         claim.note_progress()
         await trio.sleep(50)
         await claim.check("a")
+
+
+async def test_a_thread_notes_progress(claims: Claims) -> None:
+    async with claims.hold(["a"], holder="in a thread", ttl=30, progress_within=30) as claim:
+        for _ in range(3):
+            await trio.sleep(25)
+            # Without Trio's own help, which would have the clock jump.
+            thread = threading.Thread(target=claim.note_progress)
+            thread.start()
+            thread.join()
+        await claim.check("a")
+
+
+async def test_a_renewal_that_answers_late_takes_no_time_away(claims: Claims, store: Moody) -> None:
+    renew, slow = store.inner.renew, [True]
+
+    async def answer_late(lease: str, ttl: float) -> bool:
+        late, slow[0] = slow[0], False
+        found = await renew(lease, ttl)
+        if late:
+            await trio.sleep(9)
+        return found
+
+    store.inner.renew = answer_late  # type: ignore[method-assign]
+    async with claims.hold(["a"], holder="turn", ttl=30) as claim:
+        await trio.sleep(18)
+        async with claims.hold(["a/x"], holder="step"):
+            store.failing = {"renew"}
+        await trio.sleep(29)
+        assert not claim.lost.is_set()
+        await claim.lost.wait()
 
 
 async def test_a_thread_that_stood_still_has_lost_it(store: Moody) -> None:

@@ -51,8 +51,11 @@ class Claim:
         return "held" if self.token is not None else "nothing is claimed"
 
     def note_progress(self) -> None:
-        """Say that the work goes on, which is what `progress_within` waits for."""
-        self._lease.progressed = trio.current_time()
+        """Say that the work goes on, which is what `progress_within` waits for.
+
+        May be called from any thread, as may `let_lapse`.
+        """
+        self._lease.progressed = self._lease.clock.current_time()
 
     def let_lapse(self) -> None:
         """Renew it no more: its work counts as over, whatever its block still does.

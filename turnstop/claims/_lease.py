@@ -35,6 +35,7 @@ class Lease:
         progress_within: see `Claims.hold`.
         progressed: when its work last said so.
         is_over: it is renewed no more.
+        clock: Trio's, for whoever is in another thread.
     """
 
     register: Register
@@ -42,6 +43,7 @@ class Lease:
     token: int | None
     asked: float
     progress_within: float | None
+    clock: trio.abc.Clock = attrs.field(factory=trio.lowlevel.current_clock, init=False)
     lost: trio.Event = attrs.field(factory=trio.Event, init=False)
     why_lost: str = attrs.field(default="", init=False)
     progressed: float = attrs.field(init=False)
@@ -99,7 +101,9 @@ class Lease:
 
     def _note_renewal(self, is_live: bool, asked: float) -> None:
         if is_live:
-            self._until, self._not_renewed = asked + self.wanted.ttl, ""
+            # A hold inside renews it too, and its answer may come first.
+            self._until = max(self._until, asked + self.wanted.ttl)
+            self._not_renewed = ""
         else:
             self._lapse("the store holds it no more")
 

@@ -6,6 +6,7 @@ not `repo/src` and `repo/src2`.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
@@ -37,6 +38,8 @@ def _fault(scope: str) -> str:
     # Two spellings of one scope would not overlap.
     if any(segment in _NO_SEGMENTS for segment in scope.split("/")):
         return "has a segment that is empty, '.' or '..'"
+    if not unicodedata.is_normalized("NFC", scope):
+        return "is not in Unicode's normal form NFC"
     # Also what can be no text of a file's: a lone surrogate.
     return "" if scope.isprintable() else "has a character that cannot be printed"
 
