@@ -56,6 +56,7 @@ A2AContent: TypeAlias = str | Sequence[pb.Part]
 @final
 class _A2A:
     def __init__(self, wire: Wire, reading: Reading, poll_every: float) -> None:
+        self.name = f"a2a {wire.url}"
         self._wire = wire
         self._reading = reading
         self._poll_every = poll_every
@@ -83,6 +84,11 @@ class _A2A:
         turn = A2ATurn(self._wire, message, self._poll_every)
         await turn.find()
         self._reading.start(turn.reader, turn.read_on, name=f"a2a task {turn.address}")
+        try:
+            await turn.listen()
+        except trio.Cancelled:
+            turn.reader.close()
+            raise
         return turn
 
     async def forget(self, session: object) -> None:

@@ -60,6 +60,7 @@ class A2ATurn:
         self._message = message
         self._poll_every = poll_every
         self._revealed = trio.Event()
+        self._heard = trio.Event()
         self._told = False
         self._failure: Exception | None = None
         self._refusal: Exception | None = None
@@ -99,6 +100,11 @@ class A2ATurn:
                     raise BackendLost("the agent shows no task of this turn: look at what it does")
                 await trio.sleep(pauses.pop(0))
         self._revealed.set()
+
+    async def listen(self) -> None:
+        """Return when its stream is read, or will not be: told earlier, its end would be missed."""
+        if self._wire.streams:
+            await self._heard.wait()
 
     async def reveal(self) -> None:
         """Return when the agent can be told to cancel; raise what came instead."""
@@ -208,6 +214,7 @@ class A2ATurn:
             self._refusal = None if self._revealed.is_set() else outcome
         self.reader.post(outcome)
         self._revealed.set()
+        self._heard.set()
 
     async def _read_stream(self) -> End | Exception:
         try:
@@ -310,6 +317,7 @@ class A2ATurn:
     def _hear(self, event: pb.StreamResponse) -> None:
         self._account.hear(event)
         self._revealed.set()
+        self._heard.set()
 
     def _hear_again(self, event: pb.StreamResponse) -> None:
         self._hear(event)
