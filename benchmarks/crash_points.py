@@ -80,6 +80,7 @@ class Groups:
 
     folder: Path
     name: str = "groups"
+    announces: bool = True
 
     async def start(self, request: Request[str]) -> RemoteTurn:
         mark = new_mark()
@@ -89,7 +90,7 @@ class Groups:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, **mark},
+            env={**os.environ, **dict([mark])},
             start_new_session=True,
         )
         assert process.stdout is not None

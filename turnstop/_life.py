@@ -254,18 +254,22 @@ class Life(Account):
             await self._see_out()
 
     def _opening(self) -> tuple[Callable[..., Awaitable[Any]], object]:
-        assert self.door is not None
         if isinstance(self.content, Orphan):
             return self._attaching(self.content)
+        return self.house.backend.start, self._make_request()
+
+    def _make_request(self) -> Request[object]:
+        assert self.door is not None
         door = self.door
         told = (self.room, self.turn_id, self.content, door.session, door.previous)
-        request = Request(*told) if self._entry is None else Request(*told, self._announce)
-        return self.house.backend.start, request
+        return Request(*told) if self._entry is None else Request(*told, self._announce)
 
     def _attaching(self, orphan: Orphan) -> tuple[Callable[..., Awaitable[Any]], object]:
         attach = getattr(self.house.backend, "attach", None)
         if attach is None:
             raise BackendLost("this backend cannot take up what another process has begun")
+        if orphan.address is None and getattr(self.house.backend, "announces", False):
+            raise BackendRefused("the process was gone before it had sent anything")
         if orphan.address is None:
             raise BackendLost("the process was gone before it was known where the turn is")
         return attach, orphan.address

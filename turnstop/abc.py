@@ -157,8 +157,9 @@ class Backend(Protocol[Content_contra]):
     """Where turns are worked on.
 
     Optional members, found by name: `forget` (`SupportsForget`), `attach` (`SupportsAttach`),
-    `check_nesting` (`SupportsNesting`), and `name` (a str: by it a journal tells whose turns are
-    whose, also in the next process; the class's full name by default).
+    `check_nesting` (`SupportsNesting`), `name` (a str: by it a journal tells whose turns are
+    whose, also in the next process; the class's full name by default), and `announces` (a bool:
+    True where no `start` sends anything that it has not announced).
     """
 
     async def start(self, request: Request[Content_contra], /) -> RemoteTurn:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from turnstop import Ending, Settlement, StopBudget, open_rooms
@@ -209,3 +211,35 @@ async def test_who_dies_while_recovering_is_recovered_from(
     nursery.start_soon(obey, root)
     found = await recover(path, Folders(root))
     assert sorted(one.turn_id for one in found) == ["a-1", "b-1"]
+
+
+async def lose_the_address(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE open SET address = NULL")
+
+
+@pytest.mark.parametrize("announces", [True, False])
+async def test_a_turn_whose_address_was_not_known_yet(
+    announces: bool, path: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "agents"
+    with owner(path, root, "a-1"):
+        pass
+    await lose_the_address(path)
+    (found,) = await recover(path, Folders(root, announces))
+    assert found.gone is announces
+    assert found.ending is (Ending.UNSTARTED if announces else Ending.UNCONFIRMED)
+
+
+async def test_a_backend_that_cannot_take_up_turns(path: Path, tmp_path: Path) -> None:
+    class Deaf:
+        name = "folders"
+
+        async def start(self, request: Any) -> Any:
+            raise AssertionError
+
+    with owner(path, tmp_path / "agents", "a-1"):
+        pass
+    (found,) = await recover(path, Deaf())
+    assert (found.ending, found.gone) == (Ending.UNCONFIRMED, False)
+    assert "cannot take up" in str(found.errors[0])

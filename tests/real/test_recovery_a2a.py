@@ -14,6 +14,7 @@ import trio
 
 from turnstop import Ending, Proof, Settlement, StopBudget, open_rooms
 from turnstop.journal import open_journal
+from turnstop.lab.a2a import open_a2a_server
 
 from . import REQUIRED
 
@@ -102,9 +103,9 @@ async def test_its_turns_are_ended_and_settled(kind: str, tmp_path: Path) -> Non
 async def test_an_agent_that_has_forgotten_them_is_not_believed(tmp_path: Path) -> None:
     path = tmp_path / "turns.db"
     async with open_server() as server, killed(path, server, "one"):
-        pass
-    # Another server, with the address of the first.
-    async with open_server() as other:
+        port = int(server.url.rstrip("/").rpartition(":")[2])
+    # Another one, where the first was.
+    async with open_a2a_server(port=port) as other:
         with trio.fail_after(PATIENCE):
             (found,) = await recover(path, other)
     assert (found.ending, found.gone) == (Ending.UNCONFIRMED, False)

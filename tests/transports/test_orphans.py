@@ -45,7 +45,7 @@ def start(command: str) -> Child:
     process = subprocess.Popen(
         ["/bin/sh", "-c", command],
         stdout=subprocess.PIPE,
-        env={**os.environ, **mark},
+        env={**os.environ, **dict([mark])},
         start_new_session=True,
     )
     assert process.stdout is not None
@@ -96,7 +96,7 @@ async def test_what_a_dead_one_has_left_is_known_by_its_mark(stubborn: Child) ->
 
 
 async def test_one_that_was_announced_only_is_known_by_its_mark(meek: Child) -> None:
-    ahead = ProcessAddress.ahead({"TURNSTOP_ORPHAN": meek.address.mark})
+    ahead = ProcessAddress.ahead(meek.address.mark)
     turn = attach_process(str(ahead))
     assert [one.pid for one in await ahead.find()] == [meek.process.pid]
     await turn.cancel(lambda: None)
@@ -107,7 +107,7 @@ async def test_one_that_was_announced_only_is_known_by_its_mark(meek: Child) -> 
 async def test_a_pid_that_is_anothers_now_is_never_signalled(meek: Child) -> None:
     # As it would be found had the pid been given away since.
     earlier = meek.address.started - 1
-    before = attrs.evolve(meek.address, started=earlier, mark="another")
+    before = attrs.evolve(meek.address, started=earlier, mark=("ANOTHER", "1"))
     turn = attach_process(str(before))
     await turn.cancel(lambda: None)
     await turn.kill()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Final, Self, final
 
 import attrs
@@ -20,17 +20,18 @@ from .._identity import find_host, find_start
 from ..abc import Emit, End, How, Proof
 from .proctable import TableEntry, end_processes, find_marked, find_session
 
-__all__ = ["OrphanedTurn", "ProcessAddress", "attach_process", "new_mark"]
+__all__ = ["PROCESS", "OrphanedTurn", "ProcessAddress", "attach_process", "new_mark"]
 
 MARK: Final = "TURNSTOP_ORPHAN"
-_PREFIX: Final = "process:"
+PROCESS: Final = "process:"
+"""How the address of a process begins."""
 _LOOK_EVERY: Final = 0.05
 _GRACE: Final = 0.25
 
 
-def new_mark() -> dict[str, str]:
-    """What to lay over the environment of a child that is about to be started."""
-    return {MARK: secrets.token_hex(16)}
+def new_mark() -> tuple[str, str]:
+    """A variable and its value, for the environment of a child that is about to be started."""
+    return MARK, secrets.token_hex(16)
 
 
 @attrs.frozen
@@ -41,26 +42,26 @@ class ProcessAddress:
         host: where its pid means something.
         pid: 0 where it was not known yet.
         started: when it was begun, in the process table's clock ticks.
-        mark: what `new_mark` gave it.
+        mark: a variable that only it was begun with, and its value.
     """
 
     host: str
     pid: int
     started: int
-    mark: str
+    mark: tuple[str, str]
 
     @classmethod
-    def ahead(cls, environment: Mapping[str, str]) -> Self:
+    def ahead(cls, mark: tuple[str, str]) -> Self:
         """The address of a child that is about to be started: to be announced before it is."""
-        return cls(find_host(), 0, 0, environment[MARK])
+        return cls(find_host(), 0, 0, mark)
 
     @classmethod
-    def of(cls, pid: int, environment: Mapping[str, str]) -> Self:
-        """The address of a child that has just been started with `environment`."""
-        return cls(find_host(), pid, find_start(pid), environment[MARK])
+    def of(cls, pid: int, mark: tuple[str, str]) -> Self:
+        """The address of a child that was started with `mark`, and has not been waited for."""
+        return cls(find_host(), pid, find_start(pid), mark)
 
     def __str__(self) -> str:
-        return _PREFIX + json.dumps([self.host, self.pid, self.started, self.mark])
+        return PROCESS + json.dumps([self.host, self.pid, self.started, *self.mark])
 
     @classmethod
     def parse(cls, address: str) -> Self:
@@ -70,10 +71,10 @@ class ProcessAddress:
             BackendLost: it is another kind of address.
         """
         try:
-            host, pid, started, mark = json.loads(address.removeprefix(_PREFIX))
+            host, pid, started, name, value = json.loads(address.removeprefix(PROCESS))
         except (TypeError, ValueError):
             raise BackendLost(f"this is no address of a process: {address}") from None
-        return cls(str(host), int(pid), int(started), str(mark))
+        return cls(str(host), int(pid), int(started), (str(name), str(value)))
 
     async def find(self) -> list[TableEntry]:
         """What is alive of it: itself, its session, and whatever carries its mark.
@@ -82,7 +83,7 @@ class ProcessAddress:
         """
         if self.host != find_host():
             return []
-        marked = [one.process for one in await find_marked({MARK: self.mark})]
+        marked = [one.process for one in await find_marked(dict([self.mark]))]
         if not self.started:
             return marked
         session = await find_session(self.pid, since=self.started)

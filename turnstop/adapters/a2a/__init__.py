@@ -18,7 +18,7 @@ import re
 import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, TypeAlias, final
+from typing import ClassVar, Final, TypeAlias, final
 
 _FLOOR: Final = (1, 1, 2)
 _INSTALL: Final = "python -m pip install 'turnstop[a2a]'"
@@ -55,6 +55,8 @@ A2AContent: TypeAlias = str | Sequence[pb.Part]
 
 @final
 class _A2A:
+    announces: ClassVar[bool] = True
+
     def __init__(self, wire: Wire, reading: Reading, poll_every: float) -> None:
         self.name = f"a2a {wire.url}"
         self._wire = wire

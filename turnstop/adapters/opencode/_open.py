@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Final, final
+from typing import Any, ClassVar, Final, final
 from urllib.parse import unquote, urlsplit
 
 import attrs
@@ -21,10 +21,12 @@ from ..._errors import BackendError, BackendLost, BackendMisbehaved, BackendRefu
 from ...abc import Backend, RemoteTurn, Request
 from ...transports.dialect import to_blocks
 from ...transports.offspring import Look
+from ...transports.orphans import PROCESS, attach_process
 from ...transports.pace import wait_at_most
 from ...transports.proctable import find_marked, ticks_now
 from ...transports.reading import Reader
 from ...transports.restart import Restarting, open_restarting
+from ._address import parse, to_address
 from ._checking import INSTALL
 from ._server import Server, Settings, attach, run
 from ._session import OpenCodeSession, recall
@@ -103,6 +105,7 @@ class _Beginning:
         session = await self._session()
         message, began = _new_message(), ticks_now()
         body = {"messageID": message, "parts": parts, **self._prompts.to_body()}
+        await self._request.announce(to_address(self._server, session, message))
         listener = self._server.events.listen(session)
         taken = False
         try:
@@ -149,9 +152,16 @@ class _Beginning:
 
 @final
 class _Backend:
+    announces: ClassVar[bool] = True
+
     def __init__(
-        self, servers: Restarting[Server], prompts: _Prompts, look: Look = find_marked
+        self,
+        servers: Restarting[Server],
+        prompts: _Prompts,
+        look: Look = find_marked,
+        name: str = "opencode",
     ) -> None:
+        self.name = name
         self._servers = servers
         self._prompts = prompts
         self._look = look
@@ -162,6 +172,25 @@ class _Backend:
         name = f"opencode turn {request.turn_id}"
         server.reading.start(beginning.reader, beginning.run, name=name)
         return await beginning.reveal()
+
+    async def attach(self, address: str) -> RemoteTurn:
+        if address.startswith(PROCESS):
+            return attach_process(address)
+        session, message = parse(address)
+        try:
+            server = await self._servers.get()
+        except BackendRefused as error:
+            # It did not refuse the turn, which may be at work there.
+            raise BackendLost(str(error)) from error
+        known = OpenCodeSession(session)
+        listener = server.events.listen(known)
+        turn = OpenCodeTurn(server, listener, known, message, ticks_now(), self._look)
+        try:
+            await turn.take_up()
+        except BaseException:
+            listener.close()
+            raise
+        return turn
 
 
 async def _may_be_hit(session: object) -> bool:
@@ -237,13 +266,15 @@ async def open_opencode(
         place = None if directory is None else os.fspath(directory)
         where, user, word = _split(url)
         settings = Settings(place, user or username, password or word, transport)
+        name = f"opencode {where}"
         connect = partial(attach, where, settings)
     else:
         settings = Settings(_absolute(directory), transport=transport)
+        name = "opencode"
         connect = partial(run, _command(command, env), settings, env)
     async with open_restarting(connect) as servers:
         await servers.get()
-        yield _Backend(servers, _Prompts(model, agent))
+        yield _Backend(servers, _Prompts(model, agent), name=name)
 
 
 def _split(url: str) -> tuple[str, str | None, str | None]:

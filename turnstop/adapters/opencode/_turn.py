@@ -7,13 +7,14 @@ from typing import Any, TypeAlias, final
 
 import trio
 
-from ..._errors import BackendError, BackendLost, Silenced
+from ..._errors import BackendError, BackendLost, BackendRefused, Silenced
 from ...abc import Emit, End
 from ...transports.eventstream import Gap, Listener
 from ...transports.offspring import Look
 from ...transports.pace import wait_at_most
 from ...transports.proctable import TableEntry, find_marked
 from ...transports.serving import Serving, open_serving
+from ._address import to_address
 from ._asks import PERMISSION, QUESTION, Asked, read_asked, settled_in
 from ._events import Frame, as_mapping
 from ._left import Left, Processes, SubAgent, SubAgents, UnknownAgents
@@ -62,10 +63,17 @@ class OpenCodeTurn:
         self._asked: dict[str, Asked] = {}
         self._stopping = Stopping(server, session, message, self._progress, self._agents)
         self._doubts = 0
+        self._taken_up = False
+        self._missed = False
         self._trusted = False
 
     def __repr__(self) -> str:
         return f"<OpenCodeTurn {self._message} of session {self._known}>"
+
+    @property
+    def address(self) -> str:
+        """Where it is: in its session, or with a server that is ours in that."""
+        return to_address(self._server, self._known, self._message)
 
     async def follow(self, emit: Emit) -> End:
         """Read what is said of the session until this turn is over."""
@@ -86,8 +94,22 @@ class OpenCodeTurn:
             self._listener.close()
         return self._progress.end()
 
+    async def take_up(self) -> None:
+        """Learn how a turn stands that another process has begun, before it is told to stop."""
+        self._taken_up = self._missed = self._agents.unsure = True
+        messages, _, busy = await self._fetch()
+        if all(as_mapping(one.get("info")).get("id") != self._message for one in messages):
+            text = f"session {self._known} has no message {self._message}"
+            if busy:
+                raise BackendLost(f"{text} yet, and is busy: look at what it does")
+            raise BackendRefused(f"{text}: nothing was begun")
+        self._progress.look(messages, busy=busy)
+
     async def _next(self) -> Heard | Gap | None:
         """What is said next; None where something is in doubt and nothing more is said."""
+        if self._missed:
+            self._missed = False
+            return Gap()
         # Whatever comes of an abort is said about when that is answered.
         self._trusted = self._stopping.is_under_way()
         if self._progress.doubtful:
@@ -223,6 +245,9 @@ class OpenCodeTurn:
 
     async def cancel(self, sent: Callable[[], None]) -> None:
         """Abort the sub-agents and the turn; see that it was not too early for that."""
+        if self._taken_up and self._progress.is_over():
+            # An abort is the session's, and would end what somebody else does there now.
+            return
         # A refusal that comes first ends a turn that waits for one without the quarter of a
         # second for which opencode waits for a tool. No answer of the model comes of it.
         self._progress.told = True
