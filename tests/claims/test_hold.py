@@ -18,6 +18,8 @@ from turnstop.claims import (
     Claims,
     ClaimsUnavailable,
     MalformedScope,
+    Wanted,
+    _claims,
     open_claims,
 )
 
@@ -64,6 +66,7 @@ async def test_it_is_held_until_the_block_has_left(claims: Claims, others: Claim
     assert claim.why_lost == "its block has left"
     assert await is_free(others, "a", "b")
     assert claims.statistics().held == 0
+    assert _claims._around.get() == ()
 
 
 async def test_a_cancelled_block_holds_it_as_long_as_it_works(
@@ -272,8 +275,10 @@ async def test_a_store_that_fails_for_a_while_is_lived_with(
     async with claims.hold(["a"], holder="turn", ttl=30) as claim:
         store.failing = {"renew"}
         await trio.sleep(25)
-        store.failing = set()
+        store.failing, store.asked = set(), []
         await trio.sleep(100)
+        # No more often than before.
+        assert 8 <= store.asked.count("renew") <= 12
         await claim.check("a")
         assert not await is_free(others, "a")
     assert claims.statistics().failed > 3
@@ -355,13 +360,14 @@ async def test_a_renewal_that_answers_late_takes_no_time_away(claims: Claims, st
         return found
 
     store.inner.renew = answer_late  # type: ignore[method-assign]
+    begun = trio.current_time()
     async with claims.hold(["a"], holder="turn", ttl=30) as claim:
         await trio.sleep(18)
         async with claims.hold(["a/x"], holder="step"):
             store.failing = {"renew"}
-        await trio.sleep(29)
-        assert not claim.lost.is_set()
         await claim.lost.wait()
+        # Counted from when it was asked for.
+        assert trio.current_time() - begun == pytest.approx(48)
 
 
 async def test_a_thread_that_stood_still_has_lost_it(store: Moody) -> None:
@@ -374,6 +380,18 @@ async def test_a_thread_that_stood_still_has_lost_it(store: Moody) -> None:
             assert claim.why_lost == "there was no time to renew it"
             with pytest.raises(ClaimLapsed):
                 await claims.write(claim.token or 0, "a", list)
+
+
+async def test_what_has_lapsed_never_lives_again(store: Moody) -> None:
+    """Also where nobody was granted it since."""
+    inner = store.inner
+    token = await inner.acquire(Wanted("x", ("a",), "me", 3))
+    await trio.sleep(2)
+    assert await inner.renew("x", 3)
+    await trio.sleep(3.5)
+    assert not await inner.check(token, "a")
+    assert not await inner.renew("x", 3)
+    assert not await inner.check(token, "a")
 
 
 # Store down: unclaimed, loudly, by choice.
@@ -402,6 +420,8 @@ async def test_by_choice_it_works_without(
         store.failing = set()
         async with claims.hold(["a/y"], holder="step") as inner:
             assert inner.token is not None
+    with pytest.raises(ClaimLapsed):
+        await claim.write("a/x", list)
     errors = [one for one in caplog.records if one.levelno == logging.ERROR]
     assert ["turn works without a claim" in one.getMessage() for one in errors] == [True]
     assert claims.statistics().unclaimed == 0
