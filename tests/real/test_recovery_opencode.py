@@ -1,0 +1,114 @@
+"""The process that began turns of the real opencode is killed; the next one ends them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from turnstop import Ending, Settlement, StopBudget, open_rooms
+from turnstop.journal import open_journal
+from turnstop.lab import Behaviour, Lab, open_lab, write_prompt
+
+from . import REQUIRED
+from .labworld import PATIENCE
+
+try:
+    from turnstop.adapters.opencode import open_opencode
+
+    from .test_opencode import PROGRAM, World, environment
+except ImportError as absent:
+    if REQUIRED:
+        raise
+    pytest.skip(str(absent), allow_module_level=True)
+
+OWNER = """
+import json, sys, trio, turnstop
+from turnstop.adapters.opencode import open_opencode
+from turnstop.journal import open_journal
+
+async def main(path, options, prompt):
+    async with (
+        open_journal(path) as journal,
+        open_opencode(**json.loads(options)) as opencode,
+        turnstop.open_rooms(opencode, journal=journal) as rooms,
+        rooms.turn("kitchen", prompt) as turn,
+    ):
+        async for _ in turn: pass
+
+trio.run(main, *sys.argv[1:])
+"""
+
+
+@asynccontextmanager
+async def killed(path: Path, lab: Lab, **options: object) -> AsyncGenerator[str, None]:
+    """A process whose turn is under way; it is killed when this is entered."""
+    token, prompt = write_prompt(Behaviour("park"))
+    command = [sys.executable, "-c", OWNER, str(path), json.dumps(options), prompt]
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    process = await trio.lowlevel.open_process(command, env=here)
+    try:
+        with trio.fail_after(2 * PATIENCE):
+            await lab.parked(token)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
+    yield token
+
+
+async def recover(path: Path, **options: object) -> list[Settlement]:
+    found: list[Settlement] = []
+    async with (
+        open_journal(path) as journal,
+        open_opencode(**options) as opencode,
+        open_rooms(
+            opencode, journal=journal, budget=StopBudget(10.0, 2.0), observers=[found.append]
+        ) as rooms,
+    ):
+        while rooms.statistics().live:  # noqa: ASYNC110 - it has no event
+            await trio.sleep(0.01)
+    return found
+
+
+async def test_a_turn_on_a_server_that_goes_on_is_aborted(tmp_path: Path) -> None:
+    path = tmp_path / "turns.db"
+    with trio.fail_after(4 * PATIENCE):
+        async with open_lab() as lab:
+            env = environment(lab, tmp_path)
+            async with open_opencode(command=PROGRAM, directory=tmp_path, env=env) as backend:
+                options = {
+                    "url": backend._servers.current.wire.url,
+                    "directory": str(tmp_path),
+                    "password": World(lab, backend, tmp_path).password,
+                }
+                async with killed(path, lab, **options) as token:
+                    assert lab.alive(token)
+                    (found,) = await recover(path, **options)
+                    assert (found.ending, found.gone) == (Ending.STOPPED, True)
+                    assert found.request is not None
+                    assert found.request.kind == "recovery"
+                    assert lab.alive(token) == []
+                    assert await recover(path, **options) == []
+
+
+async def test_a_server_that_was_left_is_ended(tmp_path: Path) -> None:
+    path = tmp_path / "turns.db"
+    with trio.fail_after(4 * PATIENCE):
+        async with open_lab() as lab:
+            options = {
+                "command": [str(PROGRAM), "serve"],
+                "directory": str(tmp_path),
+                "env": environment(lab, tmp_path),
+            }
+            async with killed(path, lab, **options) as token:
+                (found,) = await recover(path, **options)
+            assert found.gone
+            assert found.ending is Ending.STOPPED
+            assert lab.alive(token) == []
