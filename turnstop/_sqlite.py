@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -134,6 +135,11 @@ async def _patiently(
         await trio.sleep(_PAUSE)
 
 
+def _alone(lock: threading.Lock, fn: Callable[..., Result], *args: Any) -> Result:
+    with lock:
+        return fn(*args)
+
+
 @final
 class Database:
     """The file, opened twice: who reads waits for nobody who writes.
@@ -145,6 +151,8 @@ class Database:
     def __init__(self, writer: sqlite3.Connection, reader: sqlite3.Connection) -> None:
         self._writer, self._reader = writer, reader
         self._writing, self._reading = trio.CapacityLimiter(1), trio.CapacityLimiter(1)
+        # Held by the thread that uses it, for longer than anybody may wait for that thread.
+        self._write_lock, self._read_lock = threading.Lock(), threading.Lock()
 
     async def write(
         self, fn: Callable[[sqlite3.Connection], Result], *, abandon: bool = False
@@ -157,8 +165,8 @@ class Database:
 
         **Cancellation:** it is changed, or not.
         """
-        limiter = self._writing
-        return await _patiently(_transact, self._writer, fn, limiter=limiter, abandon=abandon)
+        what = (self._write_lock, _transact, self._writer, fn)
+        return await _patiently(_alone, *what, limiter=self._writing, abandon=abandon)
 
     async def read(
         self, fn: Callable[[sqlite3.Connection], Result], *, abandon: bool = False
@@ -167,7 +175,8 @@ class Database:
 
         **Cancellation:** changes nothing.
         """
-        return await _patiently(fn, self._reader, limiter=self._reading, abandon=abandon)
+        what = (self._read_lock, fn, self._reader)
+        return await _patiently(_alone, *what, limiter=self._reading, abandon=abandon)
 
     async def maintain(self, statement: str) -> None:
         """Have the writer do what cannot be part of a change, such as VACUUM.
@@ -178,18 +187,23 @@ class Database:
         def do(database: sqlite3.Connection) -> None:
             database.execute(statement).fetchall()
 
-        await _patiently(do, self._writer, limiter=self._writing)
+        await _patiently(_alone, self._write_lock, do, self._writer, limiter=self._writing)
 
     async def _close(self) -> None:
-        used = ((self._writer, self._writing), (self._reader, self._reading))
-        for database, limiter in used:
-            # Closing one that a thread was left in would wait for a disk that does not answer.
+        used = (
+            (self._writer, self._writing, self._write_lock),
+            (self._reader, self._reading, self._read_lock),
+        )
+        for database, limiter, lock in used:
             if not limiter.borrowed_tokens:
                 database.close()
                 continue
+            # A thread was left in it, on a disk that does not answer. Whenever that comes back it
+            # is closed; it is waited for only so long.
+            free = trio.CapacityLimiter(1)
             with trio.move_on_after(_CLOSE_WITHIN, shield=True):
                 await trio.to_thread.run_sync(
-                    database.close, limiter=limiter, abandon_on_cancel=True
+                    _alone, lock, database.close, limiter=free, abandon_on_cancel=True
                 )
 
 

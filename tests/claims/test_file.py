@@ -75,6 +75,13 @@ async def until_free(claims: Claims, scope: str) -> None:
         await trio.sleep(0.02)
 
 
+def is_closed(database: sqlite3.Connection) -> bool:
+    try:
+        return database.total_changes < 0
+    except sqlite3.ProgrammingError:
+        return True
+
+
 def modes_in(folder: Path) -> set[int]:
     return {stat.S_IMODE(one.stat().st_mode) for one in folder.iterdir()}
 
@@ -268,8 +275,14 @@ async def test_a_disk_that_hangs_is_left_in_time(
                 await claim.lost.wait()
                 assert 0.5 < time.monotonic() - begun < 2
         assert time.monotonic() - begun < 8
+        store: Any = claims._register.store
+        assert not is_closed(store._database._writer)
     finally:
         hang.set()
+    with trio.fail_after(10):
+        # It is closed all the same, when the disk answers.
+        while not is_closed(store._database._writer):  # noqa: ASYNC110
+            await trio.sleep(0.02)
 
 
 @pytest.mark.parametrize(
