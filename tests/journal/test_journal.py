@@ -210,6 +210,26 @@ def content(path: Path) -> bytes:
     return path.read_bytes()
 
 
+async def test_what_cannot_be_told_holds_up_nothing_else(
+    path: Path, records: Records, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Mute(str):
+        __slots__ = ()
+
+        def __str__(self) -> str:
+            raise ValueError
+
+    async with opened(path, Agent()) as (journal, rooms):
+        settlement = await stop_one(rooms, reason=Mute("enough"))
+        while journal.statistics().waiting:  # noqa: ASYNC110
+            await trio.sleep(0.005)
+        assert settlement.ending is Ending.STOPPED
+        assert journal.statistics().lost > 0
+        await stop_one(rooms)
+    assert [kind for kind, _ in records()][-1] == "settled"
+    assert "cannot be told" in caplog.text
+
+
 def not_a_database(path: Path) -> None:
     path.write_text("my diary, not to be overwritten\n" * 100)
 

@@ -89,7 +89,7 @@ def put_down(database: sqlite3.Connection, notes: Sequence[Note], session: int, 
         text = TELL[kind](said)
         rows.append((turn, kind, at, text))
         if kind == "admitted":
-            opened[turn] = [turn, session, said[0], text, None]
+            opened[turn] = [turn, session, _plain(said[0]), text, None]
         elif kind == "address" and turn in opened:
             opened[turn][-1] = text
         elif kind == "address":
@@ -117,7 +117,7 @@ def take_over(
         for number, host, pid, started, beat, ended in rows
         if number != ours and (ended or Session(host, pid, started).is_dead(here, now - beat))
     ]
-    found = []
+    found, backend = [], _plain(backend)
     for number in dead:
         found += _open_turns(database, number, backend)
         mine = "UPDATE open SET session = ? WHERE session = ? AND backend = ?"
@@ -132,6 +132,11 @@ def _open_turns(database: sqlite3.Connection, session: int, backend: str) -> lis
         _to_turn(turn, json.loads(said), address and json.loads(address))
         for turn, said, address in database.execute(query, (session, backend)).fetchall()
     ]
+
+
+def _plain(name: str) -> str:
+    """A name as text that any file takes."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _to_turn(turn: int, said: dict[str, str], address: str | None) -> OpenTurn:

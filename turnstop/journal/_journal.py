@@ -197,6 +197,11 @@ class Journal(metaclass=OnlyMadeByUs):
             await self._database.write(fn, abandon=True)
         except (sqlite3.Error, OSError) as error:
             self._fail(batch, error)
+        except Exception:
+            # What somebody handed in cannot be told; tried again it would hold up all the rest.
+            logger.exception("%d notes cannot be told, and are lost", len(batch))
+            self._done += len(batch)
+            self._lost += len(batch)
         else:
             self._done += len(batch)
             if self._failing is not None:
