@@ -152,9 +152,11 @@ async def stop_many(path: Path, stops: int) -> tuple[list[float], list[float]]:
         open_rooms(Agent(), journal=journal) as noted,
         open_rooms(Agent()) as plain,
     ):
+        pairs = [(on, noted), (off, plain)]
         for _ in range(stops):
-            on.append(await stop_one(noted))
-            off.append(await stop_one(plain))
+            for into, rooms in pairs:
+                into.append(await stop_one(rooms))
+            pairs.reverse()
     return on, off
 
 
