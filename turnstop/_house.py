@@ -74,8 +74,12 @@ class Journal(Protocol):
         """A turn is about to begin. Never waits and never raises."""
         ...
 
-    async def take_over(self, backend: str) -> Sequence[Orphan]:
+    async def take_over(self, backend: str, *, again: bool = False) -> Sequence[Orphan]:
         """The turns of such a backend that nobody else will end.
+
+        Args:
+            again: it was asked before; whose process has just gone is left to the one that is
+                started in its place.
 
         **Cancellation:** they are taken over, or not; another process will find them.
         """

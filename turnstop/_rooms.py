@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import copy_context
-from typing import Any, Generic, TypeVar, final
+from typing import Any, Final, Generic, TypeVar, final
 
 import attrs
 import trio
@@ -28,6 +28,9 @@ from .abc import Backend
 
 Content = TypeVar("Content")
 
+_LOOKS_EVERY: Final = 10.0
+"""Seconds between two looks for turns of processes that have died meanwhile."""
+
 
 @attrs.define(eq=False)
 class _Retiring:
@@ -47,6 +50,7 @@ class Rooms(Generic[Content], metaclass=OnlyMadeByUs):
     _house: House
     _prefix: str = attrs.field(factory=lambda: secrets.token_hex(4), init=False)
     _numbers: itertools.count[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
+    _looking: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
     def turn(self, room: str, content: Content, *, turn_id: str | None = None) -> Turn:
         """A turn to be entered with `async with`; nothing happens before that.
@@ -181,18 +185,32 @@ class Rooms(Generic[Content], metaclass=OnlyMadeByUs):
         journal = self._house.journal
         if journal is None:
             return
-        for orphan in await journal.take_over(self._house.backend_name):
-            start_soon(self._end, orphan, name=f"turnstop recovery of {orphan.turn_id}")
+        await self._take_over(journal, start_soon)
+        start_soon(self._look_again, journal, start_soon, name="turnstop recovery")
         # They are begun in the next pass, and each has its room, or its place in the queue, when
         # that is over: before any turn of the application's.
         await trio.lowlevel.cancel_shielded_checkpoint()
         await trio.lowlevel.cancel_shielded_checkpoint()
 
+    async def _take_over(
+        self, journal: Journal, start_soon: Callable[..., None], again: bool = False
+    ) -> None:
+        for orphan in await journal.take_over(self._house.backend_name, again=again):
+            start_soon(self._end, orphan, name=f"turnstop recovery of {orphan.turn_id}")
+
+    @enable_ki_protection
+    async def _look_again(self, journal: Journal, start_soon: Callable[..., None]) -> None:
+        with self._looking:
+            while True:
+                await trio.sleep(_LOOKS_EVERY)
+                await self._take_over(journal, start_soon, again=True)
+
     @enable_ki_protection
     async def _end(self, orphan: Orphan) -> None:
         turn: Turn = Turn._create(self._house, orphan.room, orphan.turn_id, orphan)
         # Not cancelled while it waits for its room: that would say that nothing began.
-        with trio.CancelScope(shield=True):
+        # What is found while these rooms close is left to the next process.
+        with trio.CancelScope(shield=True), suppress(RoomsClosed):
             async with turn:
                 turn.ask(StopRequest("recovery"))
 
@@ -202,6 +220,7 @@ class Rooms(Generic[Content], metaclass=OnlyMadeByUs):
 
     async def _close(self) -> None:
         self._shut()
+        self._looking.cancel()
         await self._house.wait_empty()
         self._house.workers.dismiss()
         self._house.watch.close()
@@ -231,7 +250,9 @@ async def open_rooms(
             logged and dropped.
         journal: what `turnstop.journal.open_journal` yields: turns are noted in it, and those
             that a process has left there which is gone are stopped here. A room lets its next turn
-            in when its old one is settled.
+            in when its old one is settled. Of a process that dies while these rooms are open,
+            and in whose place none is started within half a minute, they are stopped here too,
+            each when its room is free.
 
     The exit stops what is live, waits until every block has left, and then for adapter calls
     that refuse to end.

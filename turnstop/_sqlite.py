@@ -7,14 +7,14 @@ import sqlite3
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar, final
 
 import attrs
 import trio
 
-__all__ = ["Database", "Schema", "open_database", "open_for_us"]
+__all__ = ["Database", "Schema", "open_database", "open_for_us", "read_file"]
 
 Result = TypeVar("Result")
 
@@ -74,8 +74,8 @@ def _open(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
 
 
-def _check(path: Path, schema: Schema, database: sqlite3.Connection) -> None:
-    """See that it is a file of this kind, or empty.
+def _check(path: Path, schema: Schema, database: sqlite3.Connection) -> int:
+    """See that it is a file of this kind, or empty, and return which version; 0: it is empty.
 
     Raises:
         sqlite3.DatabaseError: it is another program's, newer, or has several names.
@@ -90,6 +90,7 @@ def _check(path: Path, schema: Schema, database: sqlite3.Connection) -> None:
     if os.stat(path).st_nlink > 1:
         # By another name it has another log beside it, and who uses both damages it.
         raise sqlite3.DatabaseError("the file has several names: leave it one")
+    return int(version)
 
 
 def _make(database: sqlite3.Connection, schema: Schema) -> None:
@@ -133,6 +134,34 @@ async def _patiently(
             if not is_kept or time.monotonic() > until:
                 raise
         await trio.sleep(_PAUSE)
+
+
+def _read_once(path: Path, schema: Schema, fn: Callable[[sqlite3.Connection], Result]) -> Result:
+    os.stat(path)
+    where = f"{path.absolute().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(where, uri=True, timeout=_BUSY, isolation_level=None)) as database:
+        if not _check(path, schema, database):
+            raise sqlite3.DatabaseError("it is empty")
+        database.execute("BEGIN")
+        return fn(database)
+
+
+async def read_file(
+    path: Path, schema: Schema, fn: Callable[[sqlite3.Connection], Result]
+) -> Result:
+    """Read it as it is, in one go: it is not made, and nothing of it is changed.
+
+    Raises:
+        OSError: there is none.
+        sqlite3.Error: it is empty, or another program's, or cannot be read.
+
+    **Cancellation:** leaves the reading thread to end by itself; nothing else is left.
+    """
+    free = trio.CapacityLimiter(1)
+    try:
+        return await _patiently(_read_once, path, schema, fn, limiter=free, abandon=True)
+    except sqlite3.Error as error:
+        raise type(error)(f"{path}: {error}") from error
 
 
 def _alone(lock: threading.Lock, fn: Callable[..., Result], *args: Any) -> Result:

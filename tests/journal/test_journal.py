@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sqlite3
 import subprocess
@@ -325,3 +326,53 @@ async def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="nowhere"):
         async with open_journal(tmp_path / "nowhere" / "turns.db"):
             raise AssertionError
+
+
+async def written(journal: Journal) -> None:
+    while journal.statistics().waiting:  # noqa: ASYNC110 - it is a disk's clock
+        await trio.sleep(0.002)
+
+
+@pytest.mark.parametrize("bound", [{"keep_records": 8}, {"keep_for": 0.0}])
+async def test_the_file_stops_growing(
+    bound: dict[str, float], path: Path, read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_journal, "_BEATS", 0.01)
+    monkeypatch.setattr(_journal, "_DROPS", 3)
+    async with (
+        open_journal(path, **bound) as journal,
+        open_rooms(Agent(), journal=journal) as rooms,
+        rooms.turn("hall", "wait", turn_id="old"),
+    ):
+        await written(journal)
+        for _ in range(30):
+            await stop_one(rooms)
+        await written(journal)
+        with trio.fail_after(5):
+            while read("SELECT COUNT(*) FROM records")[0][0] > 8 + 2:  # noqa: ASYNC110
+                await trio.sleep(0.01)
+        # What is open is kept, however old.
+        assert read("SELECT kind FROM records, open USING (turn)") == [("admitted",), ("address",)]
+
+
+async def test_without_a_bound_all_is_kept(
+    path: Path, read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_journal, "_BEATS", 0.01)
+    async with (
+        open_journal(path, keep_for=math.inf, keep_records=math.inf) as journal,
+        open_rooms(Agent(), journal=journal) as rooms,
+    ):
+        for _ in range(5):
+            await stop_one(rooms)
+        await written(journal)
+        await trio.sleep(0.05)
+        assert read("SELECT COUNT(*) FROM records") == [(20,)]
+
+
+@pytest.mark.parametrize("bound", [{"keep_records": -1}, {"keep_for": math.nan}])
+async def test_a_bound_that_is_none_is_refused(bound: dict[str, float], path: Path) -> None:
+    with pytest.raises(ValueError, match="0 or more"):
+        async with open_journal(path, **bound):
+            raise AssertionError
+    assert not (await trio.Path(path).exists())

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -243,3 +244,59 @@ async def test_a_backend_that_cannot_take_up_turns(path: Path, tmp_path: Path) -
     (found,) = await recover(path, Deaf())
     assert (found.ending, found.gone) == (Ending.UNCONFIRMED, False)
     assert "cannot take up" in str(found.errors[0])
+
+
+class Hearing:
+    """What was settled, and whether anything was by now."""
+
+    def __init__(self) -> None:
+        self.found: list[Settlement] = []
+        self.heard = trio.Event()
+
+    def __call__(self, settlement: Settlement) -> None:
+        self.found.append(settlement)
+        self.heard.set()
+
+
+async def test_of_a_process_that_dies_later_turns_are_ended_when_nobody_takes_its_place(
+    path: Path, tmp_path: Path, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turnstop._rooms._LOOKS_EVERY", 0.02)
+    monkeypatch.setattr("turnstop.journal._journal.LAPSES_AFTER", 1.0)
+    root = tmp_path / "agents"
+    nursery.start_soon(obey, root)
+    backend, hearing = Folders(root), Hearing()
+    with owner(path, root, "a-1") as pid:
+        async with (
+            open_journal(path) as journal,
+            open_rooms(backend, journal=journal, observers=[hearing]),
+        ):
+            os.kill(pid, signal.SIGKILL)
+            # One that is started in its place comes first.
+            with trio.move_on_after(0.3):
+                await hearing.heard.wait()
+            assert not hearing.found
+            await hearing.heard.wait()
+    assert [(one.turn_id, one.ending) for one in hearing.found] == [("a-1", Ending.STOPPED)]
+
+
+async def test_a_process_of_another_machine_is_given_up_while_rooms_are_open(
+    path: Path, tmp_path: Path, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turnstop._rooms._LOOKS_EVERY", 0.02)
+    root = tmp_path / "agents"
+    nursery.start_soon(obey, root)
+    with owner(path, root, "a-1"):
+        pass
+    with closing(sqlite3.connect(path)) as database, database:
+        beat = time.time() - 29.0
+        database.execute("UPDATE sessions SET host = 'elsewhere', beat = ?", (beat,))
+    backend, hearing = Folders(root), Hearing()
+    async with (
+        open_journal(path) as journal,
+        open_rooms(backend, journal=journal, observers=[hearing]) as rooms,
+    ):
+        assert rooms.statistics().rooms == 0
+        await hearing.heard.wait()
+        assert time.time() - beat > 30.0
+    assert [(one.turn_id, one.ending) for one in hearing.found] == [("a-1", Ending.STOPPED)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -13,7 +14,19 @@ from .._sqlite import Schema
 from ._said import TELL
 from ._session import Session
 
-__all__ = ["SCHEMA", "Note", "OpenTurn", "begin", "compact", "end", "put_down", "take_over"]
+__all__ = [
+    "SCHEMA",
+    "Kept",
+    "Note",
+    "OpenTurn",
+    "begin",
+    "compact",
+    "drop",
+    "end",
+    "plain",
+    "put_down",
+    "take_over",
+]
 
 # A turn's number is its session's, moved to the left by 32, and a count. What it says is JSON:
 # any text can be said so, also one that is no Unicode.
@@ -54,10 +67,24 @@ Note: TypeAlias = tuple[int, str, float, Any]
 
 
 @attrs.frozen
+class Kept:
+    """What is kept of turns that are settled.
+
+    Attributes:
+        seconds: how old a record may be.
+        records: how many there may be.
+    """
+
+    seconds: float
+    records: float
+
+
+@attrs.frozen
 class OpenTurn:
     """A turn that has begun and is not settled, as far as the file knows."""
 
     turn: int
+    backend: str
     room: str
     turn_id: str
     address: str | None
@@ -89,7 +116,7 @@ def put_down(database: sqlite3.Connection, notes: Sequence[Note], session: int, 
         text = TELL[kind](said)
         rows.append((turn, kind, at, text))
         if kind == "admitted":
-            opened[turn] = [turn, session, _plain(said[0]), text, None]
+            opened[turn] = [turn, session, plain(said[0]), text, None]
         elif kind == "address" and turn in opened:
             opened[turn][-1] = text
         elif kind == "address":
@@ -108,39 +135,49 @@ def put_down(database: sqlite3.Connection, notes: Sequence[Note], session: int, 
 
 
 def take_over(
-    database: sqlite3.Connection, ours: int, here: Session, backend: str, now: float
+    database: sqlite3.Connection,
+    ours: int,
+    here: Session,
+    wanted: Callable[[OpenTurn], bool],
+    silent_for: float,
+    now: float,
 ) -> list[OpenTurn]:
-    """Make ours what sessions have left open that are gone; of two who ask, one gets each."""
+    """Make ours what sessions have left open that are gone; of two who ask, one gets each.
+
+    Args:
+        wanted: what of it.
+        silent_for: seconds without a sign of life, of those that are gone.
+    """
     rows = database.execute("SELECT id, host, pid, started, beat, ended FROM sessions").fetchall()
     dead = [
         number
         for number, host, pid, started, beat, ended in rows
-        if number != ours and (ended or Session(host, pid, started).is_dead(here, now - beat))
+        if number != ours
+        and now - beat >= silent_for
+        and (ended or Session(host, pid, started).is_dead(here, now - beat))
     ]
-    found, backend = [], _plain(backend)
-    for number in dead:
-        found += _open_turns(database, number, backend)
-        mine = "UPDATE open SET session = ? WHERE session = ? AND backend = ?"
-        database.execute(mine, (ours, number, backend))
+    found = [one for number in dead for one in _open_turns(database, number) if wanted(one)]
+    mine = "UPDATE open SET session = ? WHERE turn = ?"
+    database.executemany(mine, [(ours, one.turn) for one in found])
     _forget(database, dead)
     return found
 
 
-def _open_turns(database: sqlite3.Connection, session: int, backend: str) -> list[OpenTurn]:
-    query = "SELECT turn, said, address FROM open WHERE session = ? AND backend = ? ORDER BY turn"
+def _open_turns(database: sqlite3.Connection, session: int) -> list[OpenTurn]:
+    query = "SELECT turn, backend, said, address FROM open WHERE session = ? ORDER BY turn"
     return [
-        _to_turn(turn, json.loads(said), address and json.loads(address))
-        for turn, said, address in database.execute(query, (session, backend)).fetchall()
+        _to_turn(turn, backend, json.loads(said), address and json.loads(address))
+        for turn, backend, said, address in database.execute(query, (session,)).fetchall()
     ]
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
     """A name as text that any file takes."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def _to_turn(turn: int, said: dict[str, str], address: str | None) -> OpenTurn:
-    return OpenTurn(turn, said["room"], said["turn_id"], address)
+def _to_turn(turn: int, backend: str, said: dict[str, str], address: str | None) -> OpenTurn:
+    return OpenTurn(turn, backend, said["room"], said["turn_id"], address)
 
 
 def _forget(database: sqlite3.Connection, dead: Iterable[int]) -> None:
@@ -161,3 +198,21 @@ def compact(database: sqlite3.Connection) -> int:
     ((after,),) = database.execute("SELECT COUNT(*) FROM records").fetchall()
     database.execute("DROP TABLE kept")
     return int(before - after)
+
+
+def drop(database: sqlite3.Connection, kept: Kept, most: int, now: float) -> None:
+    """Drop what need not be kept: the oldest first, and no more than so many records at once."""
+    before, last = now - kept.seconds, 0
+    if not math.isinf(kept.records):
+        ((newest,),) = database.execute("SELECT COALESCE(MAX(number), 0) FROM records").fetchall()
+        last = newest - int(kept.records)
+    oldest = (
+        "SELECT number, at FROM records"
+        " WHERE turn NOT IN (SELECT turn FROM open) ORDER BY number LIMIT ?"
+    )
+    # They are in their order: one look tells that there is nothing to drop, as most times.
+    for number, at in database.execute(oldest, (1,)).fetchall():
+        if at < before or number <= last:
+            due = f"SELECT number FROM ({oldest}) WHERE at < ? OR number <= ?"
+            gone = f"DELETE FROM records WHERE number IN ({due})"
+            database.execute(gone, (most, before, last))

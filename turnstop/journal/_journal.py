@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import os
 import sqlite3
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -22,8 +23,8 @@ from .._records import OnlyMadeByUs, Settlement, StopRequest
 from .._service import open_service
 from .._sqlite import Database, open_database
 from . import _file
-from ._file import Note
-from ._session import Session, this_session
+from ._file import Kept, Note, OpenTurn
+from ._session import LAPSES_AFTER, Session, this_session
 
 __all__ = ["Journal", "JournalStatistics", "open_journal"]
 
@@ -39,6 +40,10 @@ _AGAIN_AFTER: Final = 1.0
 _SLOW: Final = 0.5
 _CLOSES_WITHIN: Final = 2.0
 _MARGIN: Final = 32
+_WEEK: Final = 7 * 86400.0
+_RECORDS: Final = 400_000
+_DROPS: Final = 10_000
+"""Records that go in one step, and twice as many as have been written since the last one."""
 
 
 @attrs.frozen
@@ -89,6 +94,9 @@ class Journal(metaclass=OnlyMadeByUs):
     _database: Database
     _here: Session
     _session: int
+    _kept: Kept
+    _dropped_at: float = attrs.field(default=-math.inf, init=False)
+    _dropped_to: int = attrs.field(default=0, init=False)
     _count: itertools.count[int] = attrs.field(factory=itertools.count, init=False)
     _notes: deque[Note] = attrs.field(factory=deque, init=False)
     _noted: int = attrs.field(default=0, init=False)
@@ -131,23 +139,49 @@ class Journal(metaclass=OnlyMadeByUs):
         self._note(entry.turn, "admitted", (backend, room, turn_id))
         return entry
 
-    async def take_over(self, backend: str) -> Sequence[Orphan]:
+    async def take_over(self, backend: str, *, again: bool = False) -> Sequence[Orphan]:
         """See `turnstop.open_rooms`: the turns that nobody else will end.
+
+        Args:
+            again: only of processes that have been gone for a while: one that is started anew
+                takes up its own.
 
         **Cancellation:** they are taken over, or not; those which are will be found when this
         process is gone.
         """
-        fn = partial(
-            _file.take_over, ours=self._session, here=self._here, backend=backend, now=time.time()
-        )
+        name = _file.plain(backend)
+        silent_for = LAPSES_AFTER if again else 0.0
         try:
-            found = await self._database.write(fn)
+            return await self.take_over_where(lambda one: one.backend == name, silent_for)
         except sqlite3.Error as error:
             logger.warning("%s: it cannot be seen which turns were left: %s", self._path, error)
             return ()
+
+    async def take_over_where(
+        self, wanted: Callable[[OpenTurn], bool], silent_for: float = 0.0
+    ) -> Sequence[Orphan]:
+        """The turns of any backend that nobody else will end.
+
+        Args:
+            wanted: which of them; called in a thread.
+            silent_for: seconds, for which their processes have given no sign of life.
+
+        Raises:
+            sqlite3.Error: it cannot be seen, and none is taken over.
+
+        **Cancellation:** as `take_over`.
+        """
+        fn = partial(
+            _file.take_over,
+            ours=self._session,
+            here=self._here,
+            wanted=wanted,
+            silent_for=silent_for,
+            now=time.time(),
+        )
         return [
             Orphan(one.room, one.turn_id, one.address, _Entry(self, one.turn, one.address))
-            for one in found
+            for one in await self._database.write(fn)
         ]
 
     def _note(self, turn: int, kind: str, said: object) -> None:
@@ -186,6 +220,7 @@ class Journal(metaclass=OnlyMadeByUs):
                 await self._urgent.wait()
             self._urgent = trio.Event()
             await self._write()
+            await self._drop()
             if self._notes:
                 self._wanted.set()
 
@@ -212,6 +247,16 @@ class Journal(metaclass=OnlyMadeByUs):
             turned, self._turned = self._turned, trio.Event()
             turned.set()
 
+    async def _drop(self) -> None:
+        if self._failing is not None or trio.current_time() < self._dropped_at + _BEATS:
+            return
+        most = _DROPS + 2 * (self._done - self._dropped_to)
+        self._dropped_at, self._dropped_to = trio.current_time(), self._done
+        fn = partial(_file.drop, kept=self._kept, most=most, now=time.time())
+        # Whatever fails it fails what is written next, and is told then.
+        with suppress(sqlite3.Error, OSError):
+            await self._database.write(fn, abandon=True)
+
     def _fail(self, batch: Sequence[Note], error: Exception) -> None:
         if self._failing is None:
             text = "%s cannot be written, and turns go on without: %s. Free the disk, or look at it"
@@ -230,24 +275,35 @@ class Journal(metaclass=OnlyMadeByUs):
 
 
 @asynccontextmanager
-async def open_journal(path: str | os.PathLike[str]) -> AsyncGenerator[Journal, None]:
+async def open_journal(
+    path: str | os.PathLike[str], *, keep_for: float = _WEEK, keep_records: float = _RECORDS
+) -> AsyncGenerator[Journal, None]:
     """Open a journal. Its file is made where there is none; open it around backends and rooms.
+
+    What an open turn has said is always kept. Of settled ones the journal drops the oldest records
+    while it is open, so that the file stops growing; of several processes, the one that keeps
+    least decides.
 
     Args:
         path: the file. Beside it there will be others, whose names begin with its name. Several
             processes may have it open, on one machine.
+        keep_for: seconds after which a record of a settled turn is dropped: a week. inf: never.
+        keep_records: how many are kept at most; most turns have four. inf: any number.
 
     Raises:
+        ValueError: one of the bounds is negative, or no number.
         OSError: there is no such folder, or it cannot be written.
         sqlite3.Error: the file is another program's, of a newer turnstop, damaged, locked, or
             cannot be written. Nothing of it was changed.
 
     **Cancellation:** what was noted is written when the body has left, within two seconds.
     """
-    where, here = _resolve(path), this_session()
+    if not (keep_for >= 0 and keep_records >= 0):
+        raise ValueError(f"0 or more is kept: got keep_for={keep_for}, keep_records={keep_records}")
+    where, here, kept = _resolve(path), this_session(), Kept(keep_for, keep_records)
     async with open_database(where, _file.SCHEMA) as database:
         session = await database.write(partial(_file.begin, session=here, now=time.time()))
-        journal: Journal = Journal._create(where, database, here, session)
+        journal: Journal = Journal._create(where, database, here, session, kept)
         try:
             async with open_service() as service:
                 service.start_soon(journal.run, name="turnstop journal")
