@@ -9,6 +9,7 @@ import click
 _COMMANDS = {
     "bench": "turnstop.cli.bench.command:bench",
     "interrupt": "turnstop.cli.client.command:interrupt",
+    "journal": "turnstop.cli.journal.command:journal",
     "lab": "turnstop.cli.lab.command:lab",
     "play": "turnstop.cli.client.command:play",
     "probe": "turnstop.cli.probe.command:probe",

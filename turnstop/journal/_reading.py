@@ -71,9 +71,12 @@ async def list_open(path: Path) -> list[ListedTurn]:
 
 
 _OPEN: Final = """
-SELECT said, backend, address, host, pid, started, ended, :now - beat,
-    (SELECT MIN(at) FROM records WHERE turn = open.turn)
-FROM open JOIN sessions ON sessions.id = open.session ORDER BY turn
+WITH begun AS (
+    SELECT turn, MIN(at) AS since FROM records
+    WHERE turn IN (SELECT turn FROM open) GROUP BY turn
+)
+SELECT said, backend, address, host, pid, started, ended, :now - beat, since
+FROM open JOIN sessions ON sessions.id = open.session LEFT JOIN begun USING (turn) ORDER BY turn
 """
 
 

@@ -1,0 +1,308 @@
+"""`turnstop journal`, over files that killed programs have left."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from turnstop.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+# A turn of `sleepers` is a process that is deaf to SIGTERM, one of `folders` is at work elsewhere.
+OWNER = """
+import os, sys, trio, turnstop
+from pathlib import Path
+from turnstop.journal import open_journal
+from turnstop.transports.orphans import ProcessAddress, attach_process, new_mark
+from tests.journal.remote import Folders
+
+class Sleepers:
+    name = "sleepers"
+    async def start(self, request):
+        mark = new_mark()
+        await request.announce(str(ProcessAddress.ahead(mark)))
+        self.process = await trio.lowlevel.open_process(
+            ["/bin/sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"],
+            env={**os.environ, **dict([mark])}, start_new_session=True,
+        )
+        return attach_process(str(ProcessAddress.of(self.process.pid, mark)))
+
+async def main(path, root, *ids):
+    async with open_journal(path) as journal:
+        async with (
+            turnstop.open_rooms(Sleepers(), journal=journal) as sleepers,
+            turnstop.open_rooms(Folders(Path(root)), journal=journal) as folders,
+            trio.open_nursery() as nursery,
+        ):
+            async with folders.turn("hall", "work", turn_id="0") as turn:
+                turn.stop(reason="enough", source="a test")
+            async def take(id):
+                rooms = {"s": sleepers, "f": folders}[id[0]]
+                async with rooms.turn(f"room {id}", "work", turn_id=id) as turn:
+                    async for _ in turn: pass
+            for id in ids:
+                nursery.start_soon(take, id)
+            await trio.sleep(0.3)
+            while journal.statistics().waiting or not all(
+                (Path(root) / id / "content").exists() for id in ids if id[0] == "f"
+            ):
+                await trio.sleep(0.01)
+            print("begun", flush=True)
+
+trio.run(main, *sys.argv[1:])
+"""
+
+
+@contextmanager
+def owner(path: Path, *ids: str) -> Iterator[int]:
+    """A program whose turns are under way; it is killed by whoever leaves this."""
+    command = [sys.executable, "-c", OWNER, str(path), str(path.parent / "agents"), *ids]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == b"begun\n"
+            yield process.pid
+        finally:
+            process.send_signal(signal.SIGKILL)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "turns.db"
+
+
+def run(*args: object) -> Result:
+    return CliRunner().invoke(main, ["journal", *map(str, args)])
+
+
+def told(*args: object, status: int = 0) -> Any:
+    result = run(*args, "--json")
+    assert result.exit_code == status, result.output
+    return json.loads(result.stdout)
+
+
+def test_of_a_program_that_lives_all_is_listed_and_nothing_ended(path: Path) -> None:
+    with owner(path, "s1", "f1") as pid:
+        rows = told("list", path)["open"]
+        assert [(one["room"], one["turn_id"], one["backend"]) for one in rows] == [
+            ("room s1", "s1", "sleepers"),
+            ("room f1", "f1", "folders"),
+        ]
+        assert all(one["process"]["pid"] == pid and one["process"]["alive"] for one in rows)
+        assert "pid" in run("list", path).stdout
+        assert told("recover", path)["ended"] == []
+        assert told("recover", path)["left"] == []
+        assert len(told("list", path)["open"]) == 2
+    run("recover", path)
+
+
+def test_what_is_a_process_is_ended_and_the_rest_is_told(path: Path) -> None:
+    with owner(path, "s1", "f1"):
+        pass
+    assert {one["process"]["alive"] for one in told("list", path)["open"]} == {False}
+    found = told("recover", path, status=1)
+    assert [(one["turn_id"], one["ending"], one["gone"]) for one in found["ended"]] == [
+        ("s1", "stopped", True)
+    ]
+    assert [one["turn_id"] for one in found["left"]] == ["f1"]
+    assert not (path.parent / "agents" / "f1" / "stop").exists()
+    # Once and for all.
+    result = run("recover", path)
+    assert result.exit_code == 1
+    first, second = result.stdout.splitlines()
+    assert first.startswith("room f1: f1 of folders, since ")
+    assert "is gone; at " in first
+    assert second == "it is ended when its program opens rooms of folders with this journal"
+    kinds = [one["kind"] for one in told("show", path, "s1")["turns"][0]["records"]]
+    assert kinds == ["admitted", "address", "address", "asked", "settled"]
+
+
+def test_where_all_is_ended_the_status_is_0(path: Path) -> None:
+    with owner(path, "s1", "s2"):
+        pass
+    result = run("recover", path)
+    assert result.exit_code == 0, result.output
+    assert sorted(line.split()[2:4] for line in result.stdout.splitlines()) == [
+        ["s1", "STOPPED"],
+        ["s2", "STOPPED"],
+    ]
+    assert run("recover", path).stdout == "nothing was left\n"
+    assert run("list", path).stdout == "no turn is open\n"
+
+
+def test_what_runs_on_another_machine_is_left(path: Path) -> None:
+    with owner(path, "s1"):
+        pass
+    with closing(sqlite3.connect(path)) as database, database:
+        ((address,),) = database.execute("SELECT address FROM open").fetchall()
+        elsewhere = json.dumps(json.loads(address).replace('["', '["elsewhere-'))
+        database.execute("UPDATE open SET address = ?", (elsewhere,))
+        database.execute("UPDATE sessions SET host = 'elsewhere'")
+    (row,) = told("list", path)["open"]
+    assert row["process"]["alive"] is None
+    assert " of elsewhere was alive " in run("list", path).stdout
+    assert told("recover", path)["left"] == []
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE sessions SET beat = beat - 60")
+    assert [one["turn_id"] for one in told("recover", path, status=1)["left"]] == ["s1"]
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE open SET address = ?", (address,))
+    assert [one["gone"] for one in told("recover", path)["ended"]] == [True]
+
+
+def test_a_turn_is_shown_from_its_admission_to_its_end(path: Path) -> None:
+    with owner(path):
+        pass
+    (turn,) = told("show", path, "0")["turns"]
+    assert (turn["room"], turn["backend"], turn["open"]) == ("hall", "folders", False)
+    assert turn["records"][-1]["said"]["request"]["source"] == "a test"
+    head, *lines = run("show", path, "0").stdout.splitlines()
+    assert head == "hall: 0 of folders, settled"
+    words = [line.split()[2:] for line in lines]
+    assert ["asked", "stop", "by", "a", "test:", "enough"] in words
+    result = run("show", path, "1")
+    assert result.exit_code == 1
+    assert "keeps nothing of a turn 1" in result.stderr
+
+
+def test_of_settled_turns_nothing_is_kept_when_it_is_compacted(path: Path) -> None:
+    with owner(path, "f1"):
+        pass
+    assert told("compact", path)["dropped"] == len(["admitted", "asked", "settled"])
+    assert run("show", path, "0").exit_code == 1
+    assert run("show", path, "f1").exit_code == 0
+    assert run("compact", path).stdout == "0 records are gone\n"
+
+
+def missing(path: Path) -> None:
+    pass
+
+
+def empty(path: Path) -> None:
+    path.touch()
+
+
+def foreign(path: Path) -> None:
+    path.write_text("my diary, not to be overwritten\n" * 100)
+
+
+def of_another_program(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE diary (day TEXT)")
+
+
+def newer(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as other:
+        other.execute(f"PRAGMA application_id = {int.from_bytes(b'tnjl')}")
+        other.execute("PRAGMA user_version = 999")
+
+
+def cut(path: Path) -> None:
+    with owner(path.with_name("whole.db"), "f1"):
+        pass
+    run("compact", path.with_name("whole.db"))
+    shutil.copy(path.with_name("whole.db"), path)
+    os.truncate(path, path.stat().st_size - 4096)
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
+COMMANDS = [("list",), ("show", "1"), ("recover",), ("compact",)]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: str(command[0]))
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (missing, "does not exist"),
+        (folder, "is a directory"),
+        (empty, "it is empty"),
+        (foreign, "it is no journal"),
+        (of_another_program, "another program has made it"),
+        (newer, "newer turnstop"),
+        (cut, "it is damaged"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_told_and_left(
+    make: Callable[[Path], None], says: str, command: tuple[str, ...], path: Path
+) -> None:
+    make(path)
+    before = path.read_bytes() if path.is_file() else None
+    result = run(command[0], path, *command[1:])
+    assert result.exit_code == 2, result.output
+    assert says in result.stderr
+    assert path.name in result.stderr
+    assert result.stdout == ""
+    assert (path.read_bytes() if path.is_file() else None) == before
+
+
+@pytest.mark.parametrize("command", ["recover", "compact"])
+def test_a_file_that_another_program_keeps_is_told(
+    command: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turnstop._sqlite._PATIENCE", 0.2)
+    with owner(path, "f1"):
+        pass
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        # Who reads waits for nobody.
+        assert run("list", path).exit_code == 0
+        result = run(command, path)
+        assert result.exit_code == 2
+        assert "another program keeps it" in result.stderr
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write everything")
+def test_a_file_that_may_only_be_read_is_listed(path: Path) -> None:
+    with owner(path, "f1"):
+        pass
+    path.chmod(0o400)
+    assert len(told("list", path)["open"]) == 1
+    for command in ("recover", "compact"):
+        result = run(command, path)
+        assert result.exit_code == 2
+        assert "can be listed, and not changed" in result.stderr
+
+
+@pytest.mark.parametrize("more", ["", "-wal", "-shm"])
+def test_no_report_is_written_over_the_journal(more: str, path: Path) -> None:
+    with owner(path, "f1"):
+        pass
+    result = run("list", path, "--json", f"{path}{more}")
+    assert result.exit_code == 2
+    assert "would overwrite the journal" in result.stderr
+    assert run("list", "--json", path).exit_code == 2
+    assert len(told("list", path)["open"]) == 1
+
+
+def test_a_report_is_written_beside_the_lines(path: Path, tmp_path: Path) -> None:
+    with owner(path, "f1"):
+        pass
+    report = tmp_path / "report.json"
+    assert "room f1" in run("list", path, "--json", report).stdout
+    assert len(json.loads(report.read_text())["open"]) == 1
+
+
+def test_what_a_room_is_called_does_nothing_to_a_terminal(path: Path) -> None:
+    with owner(path, "f1"):
+        pass
+    with closing(sqlite3.connect(path)) as database, database:
+        said = json.dumps({"backend": "b", "room": "\x1b[2J\nhall: 0", "turn_id": "\ud800"})
+        database.execute("UPDATE open SET said = ?", (said,))
+    (line,) = run("list", path).stdout.splitlines()
+    assert "\x1b" not in line
