@@ -1,0 +1,222 @@
+"""A task: what is decided of it, once, and what is told of it, once the work has ended."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+from collections.abc import Callable
+from typing import Protocol, TypeAlias, final
+
+import attrs
+import trio
+
+from .._records import OnlyMadeByUs
+from .._turn import Turn
+from ..events import Event
+
+__all__ = ["Began", "Holding", "InputRequired", "Outcome", "Task", "TaskState"]
+
+logger = logging.getLogger("turnstop.executor")
+
+
+class TaskState(enum.Enum):
+    """Where a task is, in A2A's words."""
+
+    SUBMITTED = "submitted"
+    """It waits for its room, or for its claim."""
+    WORKING = "working"
+    """Its function runs, also after a cancel."""
+    INPUT_REQUIRED = "input-required"
+    """Its function has returned `InputRequired`: the next task of the room goes on."""
+    COMPLETED = "completed"
+    CANCELED = "canceled"
+    FAILED = "failed"
+
+
+@attrs.frozen
+class InputRequired:
+    """To be returned by a function that cannot go on without an answer.
+
+    Attributes:
+        text: what it wants to know.
+    """
+
+    text: str
+
+
+@attrs.frozen
+class Began:
+    """Its function is about to be called."""
+
+
+@attrs.frozen
+class Outcome:
+    """What became of a task. Made once, and final.
+
+    Attributes:
+        state: COMPLETED, FAILED, CANCELED or INPUT_REQUIRED.
+        result: what the function returned; None but for COMPLETED.
+        error: what it raised; None but for FAILED.
+        text: the error's, or the question's.
+    """
+
+    task_id: str
+    room: str
+    state: TaskState
+    result: object = None
+    error: BaseException | None = None
+    text: str = ""
+
+
+Update: TypeAlias = "Event | Began | Outcome"
+Hear: TypeAlias = Callable[[Update], object]
+
+
+class Holding(Protocol):
+    """What the executor asks of a claim, such as `turnstop.claims.Claim`. Never waits."""
+
+    def note_progress(self) -> None:
+        """The work goes on. Called from any thread."""
+
+    def let_lapse(self) -> None:
+        """Renew it no more: the work counts as over, though it has not ended."""
+
+
+@attrs.define(eq=False)
+class Decision:
+    """A compare-and-set, from Trio's thread and from those of functions."""
+
+    made: Outcome | None = None
+    _lock: threading.Lock = attrs.field(factory=threading.Lock)
+
+    def make(self, outcome: Outcome) -> bool:
+        """Whether this is it; False where there was one before."""
+        with self._lock:
+            if self.made is not None:
+                return False
+            self.made = outcome
+            return True
+
+
+@final
+@attrs.define(eq=False, repr=False)
+class Task(metaclass=OnlyMadeByUs):
+    """One call of the function. Made by `Executor.submit`.
+
+    Attributes:
+        outcome: None until the work has ended and its claim is released.
+    """
+
+    task_id: str
+    room: str
+    content: object
+    _hear: tuple[Hear, ...]
+    _stop: Callable[[Task, str, str], None]
+    turn: Turn = attrs.field(init=False)
+    outcome: Outcome | None = attrs.field(default=None, init=False)
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    claim: Holding | None = attrs.field(default=None, init=False)
+    over: trio.Event | None = attrs.field(default=None, init=False)
+    _working: bool = attrs.field(default=False, init=False)
+    _decision: Decision = attrs.field(factory=Decision, init=False)
+    _told: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _token: trio.lowlevel.TrioToken = attrs.field(
+        factory=trio.lowlevel.current_trio_token, init=False
+    )
+
+    @property
+    def state(self) -> TaskState:
+        """Where it is. WORKING until the work has ended, whatever is decided."""
+        if self.outcome is not None:
+            return self.outcome.state
+        return TaskState.WORKING if self._working else TaskState.SUBMITTED
+
+    @property
+    def is_cancelled(self) -> bool:
+        """It will end CANCELED, or has."""
+        made = self._decision.made
+        return made is not None and made.state is TaskState.CANCELED
+
+    def cancel(self, *, reason: str = "", source: str = "") -> bool:
+        """Cancel it. Never waits.
+
+        Returns:
+            Whether it ends CANCELED; False where its function had returned or failed before.
+
+        Raises:
+            RuntimeError: called from another thread.
+        """
+        self._check_thread()
+        if not self.abort():
+            return self.is_cancelled
+        self._stop(self, reason, source)
+        return True
+
+    def _check_thread(self) -> None:
+        try:
+            if trio.lowlevel.current_trio_token() is self._token:
+                return
+        except RuntimeError:
+            pass
+        raise RuntimeError(
+            "the executor lives in another thread: call "
+            "executor.token.run_sync_soon(executor.cancel, task_id)"
+        )
+
+    async def wait(self) -> Outcome:
+        """Wait until the work has ended.
+
+        **Cancellation:** changes nothing about the task.
+        """
+        await self._told.wait()
+        assert self.outcome is not None
+        return self.outcome
+
+    # For whoever runs it.
+
+    def abort(self) -> bool:
+        """Decide that it is cancelled, and cancel its work; False where it is decided."""
+        if not self.decide(TaskState.CANCELED):
+            return False
+        self.scope.cancel()
+        return True
+
+    def decide(
+        self,
+        state: TaskState,
+        *,
+        result: object = None,
+        error: BaseException | None = None,
+        text: str = "",
+    ) -> bool:
+        """Say what becomes of it, from any thread. Only the first one does."""
+        return self._decision.make(Outcome(self.task_id, self.room, state, result, error, text))
+
+    def begin(self) -> bool:
+        """Its function may be called now; False where it may not, being cancelled."""
+        if self.is_cancelled:
+            return False
+        self._working = True
+        self.say(Began())
+        return True
+
+    def say(self, update: Update) -> None:
+        """Tell those who hear it. Their errors are logged, and never the work's."""
+        for hear in self._hear:
+            try:
+                hear(update)
+            except Exception:
+                logger.exception("who hears task %s has failed at %r", self.task_id, update)
+
+    def conclude(self) -> Outcome:
+        """The work has ended: say what became of it."""
+        self.decide(TaskState.CANCELED)
+        assert self._decision.made is not None
+        self.outcome = self._decision.made
+        self._told.set()
+        self.say(self.outcome)
+        return self.outcome
+
+    def __repr__(self) -> str:
+        return f"<Task {self.task_id} of {self.room!r}: {self.state.value}>"
