@@ -137,8 +137,21 @@ async def _patiently(
 
 
 def _read_once(path: Path, schema: Schema, fn: Callable[[sqlite3.Connection], Result]) -> Result:
-    os.stat(path)
-    where = f"{path.absolute().as_uri()}?mode=ro"
+    path = path.resolve(strict=True)
+    try:
+        return _read_by(path, "mode=ro", schema, fn)
+    except sqlite3.OperationalError:
+        # SQLite has no place for what it keeps beside a file in a folder that cannot be written.
+        # Where no log is there nobody has it open, and the file says all.
+        if os.access(path.parent, os.W_OK) or os.path.exists(f"{path}-wal"):
+            raise
+        return _read_by(path, "immutable=1", schema, fn)
+
+
+def _read_by(
+    path: Path, way: str, schema: Schema, fn: Callable[[sqlite3.Connection], Result]
+) -> Result:
+    where = f"{path.absolute().as_uri()}?{way}"
     with closing(sqlite3.connect(where, uri=True, timeout=_BUSY, isolation_level=None)) as database:
         if not _check(path, schema, database):
             raise sqlite3.DatabaseError("it is empty")

@@ -38,7 +38,7 @@ class NoSuchTurn(click.ClickException):
 
 _WHAT_TO_DO = (
     ("locked", "another program keeps it: try again, or end that one"),
-    ("readonly", "it can be listed, and not changed: see who may write it"),
+    ("readonly", "see who may write it and its folder, or take a copy of it and what is beside it"),
     ("unable to open", "copy it, with what is beside it, to a folder that you may write"),
     ("malformed", "it is damaged, and left as it is: move it away, and a new one is begun"),
     ("not a database", "it is no journal, and left as it is"),
