@@ -10,7 +10,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from turnstop import RoomsClosed, StopBudget
-from turnstop.events import Text
+from turnstop.events import Text, ToolCall
 from turnstop.executor import (
     Began,
     InputRequired,
@@ -308,6 +308,66 @@ async def test_its_cancellation_does_the_same() -> None:
     assert waiting.turn.settlement.sent_at is None
 
 
+async def test_its_cancellation_does_not_wait_for_the_body() -> None:
+    ended = []
+    with trio.move_on_after(1):
+        async with open_executor(swallow) as executor:
+            task = executor.submit("r", None)
+            waiting = executor.submit("r", None)
+            with trio.CancelScope(shield=True):
+                for one in (task, waiting):
+                    await one.wait()
+                    ended.append(trio.current_time())
+                await trio.sleep(50)
+    assert ended == [4, 4]
+    assert task.outcome.state is waiting.outcome.state is CANCELED
+
+
+async def test_what_ends_the_program_leaves_no_task_untold() -> None:
+    async def agent(job: Job) -> None:
+        await trio.sleep(1)
+        raise SystemExit(3)
+
+    tasks = []
+    with pytest.raises(SystemExit):
+        async with open_executor(agent) as executor:
+            tasks += [executor.submit("r", None) for _ in range(2)]
+            await trio.sleep_forever()
+    assert [task.outcome.state for task in tasks] == [CANCELED, CANCELED]
+
+
+async def test_a_reader_that_is_flooded_gets_an_end_all_the_same() -> None:
+    async def agent(job: Job) -> None:
+        for number in range(20_000):
+            job.emit(ToolCall(str(number), "flood", "started"))
+        await trio.sleep_forever()
+
+    task, _ = await run(agent)
+    assert task.outcome.state is CANCELED
+
+
+async def test_after_one_that_did_not_end_its_room_takes_a_fresh_session() -> None:
+    seen = []
+
+    async def agent(job: Job) -> None:
+        seen.append(job.session)
+        job.session = job.content
+        if job.content == "wedged":
+            with trio.CancelScope(shield=True):
+                await trio.sleep(100)
+
+    async with open_executor(agent) as executor:
+        for content in ("one", "two", "wedged", "three"):
+            task = executor.submit("r", content)
+            if content == "wedged":
+                await trio.sleep(1)
+                task.cancel()
+            else:
+                await task.wait()
+        assert trio.current_time() < 100
+    assert seen == [None, "one", "two", None]
+
+
 # Who hears of it.
 
 
@@ -347,6 +407,7 @@ async def test_bad_calls_are_refused() -> None:
             executor.submit(7, None)
         with pytest.raises(RuntimeError, match="another thread"):
             await trio.to_thread.run_sync(task.cancel)
+        assert not task.is_cancelled
         await task.wait()
         assert executor.find("one") is None
         assert not executor.cancel("one")

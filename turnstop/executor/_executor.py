@@ -7,7 +7,7 @@ import logging
 import secrets
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import final
 
 import attrs
@@ -120,13 +120,11 @@ class Executor(metaclass=OnlyMadeByUs):
         del self._lanes[room]
 
     async def _run(self, task: Task) -> None:
-        try:
+        # Nothing of the function's own: that never leaves it. Its outcome tells the rest.
+        with suppress(BackendError, RoomsClosed):
             async with task.turn as turn:
                 async for event in turn:
                     task.say(event)
-        except (BackendError, RoomsClosed):
-            # Nothing of the function's own: that never leaves it. Its outcome tells the rest.
-            task.abort()
         if task.over is None or task.over.is_set():
             await self._finish(task)
         else:

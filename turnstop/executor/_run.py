@@ -65,16 +65,14 @@ class Run:
             if not task.decide(TaskState.FAILED, error=error, text=str(error) or repr(error)):
                 logger.warning("task %s has failed after its end was decided: %r", task, error)
         finally:
-            task.decide(TaskState.CANCELED)
             task.over.set()
         return End(How.CANCELLED if task.is_cancelled else How.COMPLETED)
 
     async def cancel(self, sent: Callable[[], None]) -> None:
-        """Decide it, where that is still open, and wait for the end."""
-        assert self.task.over is not None
+        """Decide it, where that is still open."""
         self.task.abort()
         sent()
-        await self.task.over.wait()
+        await trio.lowlevel.checkpoint()
 
     async def _work(self, emit: Emit) -> None:
         functions, task = self.functions, self.task
@@ -90,7 +88,6 @@ class Run:
                     await self._call(job)
         finally:
             self.session = job.session
-            task.claim = None
 
     async def _call(self, job: Any) -> None:
         functions = self.functions

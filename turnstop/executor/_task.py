@@ -210,7 +210,10 @@ class Task(metaclass=OnlyMadeByUs):
                 logger.exception("who hears task %s has failed at %r", self.task_id, update)
 
     def conclude(self) -> Outcome:
-        """The work has ended: say what became of it."""
+        """The work has ended: say what became of it.
+
+        What nobody has decided never began, or has ended its whole program: it was not to go on.
+        """
         self.decide(TaskState.CANCELED)
         assert self._decision.made is not None
         self.outcome = self._decision.made
