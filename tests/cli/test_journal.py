@@ -9,8 +9,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -313,3 +314,27 @@ def test_what_a_room_is_called_does_nothing_to_a_terminal(path: Path) -> None:
         database.execute("UPDATE open SET said = ?", (said,))
     (line,) = run("list", path).stdout.splitlines()
     assert "\x1b" not in line
+
+
+def test_ctrl_c_ends_the_waiting(path: Path) -> None:
+    with owner(path, "f1"):
+        pass
+    command = [sys.executable, "-m", "turnstop", "journal", "recover", str(path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with subprocess.Popen(command, stderr=subprocess.PIPE, env=environment) as process:
+            assert process.stderr is not None
+            while not is_open_in(process.pid, path):
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            assert process.stderr.read() == b"interrupted\n"
+        assert process.returncode == 130
+
+
+def is_open_in(pid: int, path: Path) -> bool:
+    for name in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):  # it is closed meanwhile
+            if name.readlink() == path:
+                return True
+    return False

@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from turnstop import Ending, Settlement, StopBudget, open_rooms
+from turnstop._house import Orphan
 from turnstop.journal import open_journal
 
 from .conftest import Read
@@ -276,7 +278,8 @@ async def test_of_a_process_that_dies_later_turns_are_ended_when_nobody_takes_it
             with trio.move_on_after(0.3):
                 await hearing.heard.wait()
             assert not hearing.found
-            await hearing.heard.wait()
+            with trio.fail_after(20):
+                await hearing.heard.wait()
     assert [(one.turn_id, one.ending) for one in hearing.found] == [("a-1", Ending.STOPPED)]
 
 
@@ -297,6 +300,48 @@ async def test_a_process_of_another_machine_is_given_up_while_rooms_are_open(
         open_rooms(backend, journal=journal, observers=[hearing]) as rooms,
     ):
         assert rooms.statistics().rooms == 0
-        await hearing.heard.wait()
+        with trio.fail_after(20):
+            await hearing.heard.wait()
         assert time.time() - beat > 30.0
     assert [(one.turn_id, one.ending) for one in hearing.found] == [("a-1", Ending.STOPPED)]
+
+
+class Slow:
+    """A journal that finds a turn while the rooms close."""
+
+    def __init__(self) -> None:
+        self.asked = trio.Event()
+
+    def admit(self, backend: str, room: str, turn_id: str) -> Any:
+        raise AssertionError
+
+    async def take_over(self, backend: str, *, again: bool = False) -> list[Orphan]:
+        if not again:
+            return []
+        self.asked.set()
+        with trio.CancelScope(shield=True):
+            await trio.sleep(1)
+        entry: Any = None
+        return [Orphan("a", "a-1", "there", entry)]
+
+
+async def test_what_is_found_while_rooms_close_is_left(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    backend, journal = Folders(tmp_path), Slow()
+    async with open_rooms(backend, journal=journal):
+        await journal.asked.wait()
+    assert backend.log == []
+
+
+async def test_a_look_that_fails_is_told_by_the_writing_alone(
+    path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turnstop._sqlite._PATIENCE", 0.05)
+    async with open_journal(path) as journal:
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            assert await journal.take_over("folders", again=True) == ()
+            assert caplog.records == []
+            assert await journal.take_over("folders") == ()
+            assert "which turns were left" in caplog.text

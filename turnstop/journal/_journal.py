@@ -154,7 +154,9 @@ class Journal(metaclass=OnlyMadeByUs):
         try:
             return await self.take_over_where(lambda one: one.backend == name, silent_for)
         except sqlite3.Error as error:
-            logger.warning("%s: it cannot be seen which turns were left: %s", self._path, error)
+            # Of what breaks later the writing warns, once.
+            if not again:
+                logger.warning("%s: it cannot be seen which turns were left: %s", self._path, error)
             return ()
 
     async def take_over_where(
@@ -181,7 +183,7 @@ class Journal(metaclass=OnlyMadeByUs):
         )
         return [
             Orphan(one.room, one.turn_id, one.address, _Entry(self, one.turn, one.address))
-            for one in await self._database.write(fn)
+            for one in await self._database.write(fn, abandon=True)
         ]
 
     def _note(self, turn: int, kind: str, said: object) -> None:
