@@ -45,8 +45,11 @@ class Door:
         self.holder = guest
         return True
 
-    async def wait(self, guest: Guest) -> None:
+    async def wait(self, guest: Guest, *, first: bool = False) -> None:
         """Queue until the room is handed over.
+
+        Args:
+            first: before all who wait by now.
 
         **Cancellation:** leaves the queue.
         """
@@ -54,6 +57,8 @@ class Door:
             self.waiting = OrderedDict()
         waiting = self.waiting
         waiting[guest] = trio.lowlevel.current_task()
+        if first:
+            waiting.move_to_end(guest, last=False)
 
         def abort(_: object) -> trio.lowlevel.Abort:
             del waiting[guest]

@@ -252,7 +252,7 @@ async def open_rooms(
             that a process has left there which is gone are stopped here. A room lets its next turn
             in when its old one is settled. Of a process that dies while these rooms are open,
             and in whose place none is started within half a minute, they are stopped here too,
-            each when its room is free.
+            each when its room's turn has ended.
 
     The exit stops what is live, waits until every block has left, and then for adapter calls
     that refuse to end.

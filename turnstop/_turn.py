@@ -50,7 +50,7 @@ from trio.lowlevel import enable_ki_protection
 from ._admission import Door
 from ._ending import Ending
 from ._gate import Gate
-from ._house import House, refuse_abort
+from ._house import House, Orphan, refuse_abort
 from ._life import Life
 from ._receipt import StopReceipt, ask_all
 from ._records import OnlyMadeByUs, Settlement, StopRequest, StopVerdict
@@ -105,7 +105,8 @@ class Turn(metaclass=OnlyMadeByUs):
         self.task = trio.lowlevel.current_task()
         try:
             if not door.take_nowait(self):
-                await door.wait(self)
+                # It is at work already: the others may not have begun when it has ended.
+                await door.wait(self, first=isinstance(self._content, Orphan))
             # Cancelled by now: the room is for somebody who can use it.
             await trio.lowlevel.checkpoint_if_cancelled()
         except BaseException:

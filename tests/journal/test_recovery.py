@@ -325,6 +325,38 @@ class Slow:
         return [Orphan("a", "a-1", "there", entry)]
 
 
+async def test_what_is_found_later_is_the_next_in_its_room(
+    tmp_path: Path, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    class Entry:
+        def __getattr__(self, name: str) -> Callable[..., None]:
+            return lambda *_: None
+
+    class Late(Slow):
+        def admit(self, backend: str, room: str, turn_id: str) -> Any:
+            return Entry()
+
+        async def take_over(self, backend: str, *, again: bool = False) -> list[Orphan]:
+            if not again or self.asked.is_set():
+                return []
+            self.asked.set()
+            return [Orphan("a", "a-1", str(tmp_path / "a-1"), Entry())]
+
+    async def take(turn_id: str, seconds: float) -> None:
+        async with rooms.turn("a", "work", turn_id=turn_id):
+            await trio.sleep(seconds)
+
+    (tmp_path / "a-1").mkdir()
+    nursery.start_soon(obey, tmp_path)
+    backend = Folders(tmp_path, announces=False)
+    async with open_rooms(backend, journal=Late()) as rooms, trio.open_nursery() as turns:
+        turns.start_soon(take, "a-2", 15)
+        await logged(backend, "start a-2")
+        turns.start_soon(take, "a-3", 1)
+    assert backend.log == ["start a-2", "attach a-1", "start a-3"]
+    assert (tmp_path / "a-1" / "ended").exists()
+
+
 async def test_what_is_found_while_rooms_close_is_left(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
