@@ -68,7 +68,7 @@ def spin(seconds: float) -> None:
 def judge(race: Race, outcome: Outcome, found: Counter[str]) -> None:
     ends = [one for one in race.heard if isinstance(one, Outcome)]
     found[outcome.state.value] += 1
-    found["double"] += ends != [outcome] or race.heard[-1] is not outcome
+    found["double"] += ends != [outcome] or race.heard[-1:] != [outcome]
     found["false"] += (outcome.state is TaskState.CANCELED) is not race.answered
     found["leaked"] += outcome.state is TaskState.CANCELED and outcome.result is not None
     found["false"] += outcome.state is TaskState.COMPLETED and outcome.result != "success"

@@ -23,6 +23,7 @@ import turnstop
 import turnstop.abc
 import turnstop.claims
 import turnstop.events
+import turnstop.executor
 import turnstop.feeds
 import turnstop.journal
 import turnstop.testing
@@ -198,6 +199,7 @@ def test_reference_lists_every_public_name() -> None:
     assert sorted(_section(page, "turnstop.abc")) == sorted(turnstop.abc.__all__)
     assert sorted(_section(page, "turnstop.claims")) == sorted(turnstop.claims.__all__)
     assert sorted(_section(page, "turnstop.events")) == sorted(events)
+    assert sorted(_section(page, "turnstop.executor")) == sorted(turnstop.executor.__all__)
     assert sorted(_section(page, "turnstop.feeds")) == sorted(turnstop.feeds.__all__)
     assert sorted(_section(page, "turnstop.journal")) == sorted(turnstop.journal.__all__)
     assert sorted(_section(page, "turnstop.testing")) == sorted(turnstop.testing.__all__)
