@@ -368,6 +368,28 @@ async def test_after_one_that_did_not_end_its_room_takes_a_fresh_session() -> No
     assert seen == [None, "one", "two", None]
 
 
+async def test_a_retired_room_has_no_tasks_and_no_session() -> None:
+    seen = []
+
+    async def agent(job: Job) -> None:
+        seen.append(job.session)
+        job.session = job.content
+        if job.content == "long":
+            await job.step(trio.sleep, 3)
+
+    async with open_executor(agent) as executor:
+        await executor.submit("r", "one").wait()
+        await executor.submit("other", "one").wait()
+        tasks = [executor.submit("r", content) for content in ("long", "waiting")]
+        await trio.sleep(1)
+        await executor.retire("r")
+        assert trio.current_time() == 3
+        assert [(await task.wait()).state for task in tasks] == [CANCELED, CANCELED]
+        await executor.submit("r", "two").wait()
+        await executor.submit("other", "two").wait()
+    assert seen == [None, None, "one", None, "one"]
+
+
 # Who hears of it.
 
 

@@ -104,6 +104,19 @@ class Executor(metaclass=OnlyMadeByUs):
         """The live task of this id."""
         return self._tasks.get(task_id)
 
+    async def retire(self, room: str) -> None:
+        """Cancel a room's tasks, and drop its session: this conversation is over.
+
+        Raises:
+            RoomsClosed: the executor is closing.
+
+        **Cancellation:** the tasks are cancelled all the same, and the session is kept.
+        """
+        for task in tuple(self._tasks.values()):
+            if task.room == room:
+                task.cancel(reason="its room is retired")
+        await self._rooms.retire(room)
+
     def statistics(self) -> ExecutorStatistics:
         """A snapshot."""
         cancelled = sum(task.is_cancelled for task in self._tasks.values())
