@@ -15,10 +15,8 @@ from typing import Any
 
 import pytest
 import trio
-import trio.testing
 
 from turnstop import Ending, Settlement, StopBudget, open_rooms
-from turnstop._house import Orphan
 from turnstop.journal import open_journal
 
 from .conftest import Read
@@ -304,66 +302,6 @@ async def test_a_process_of_another_machine_is_given_up_while_rooms_are_open(
             await hearing.heard.wait()
         assert time.time() - beat > 30.0
     assert [(one.turn_id, one.ending) for one in hearing.found] == [("a-1", Ending.STOPPED)]
-
-
-class Slow:
-    """A journal that finds a turn while the rooms close."""
-
-    def __init__(self) -> None:
-        self.asked = trio.Event()
-
-    def admit(self, backend: str, room: str, turn_id: str) -> Any:
-        raise AssertionError
-
-    async def take_over(self, backend: str, *, again: bool = False) -> list[Orphan]:
-        if not again:
-            return []
-        self.asked.set()
-        with trio.CancelScope(shield=True):
-            await trio.sleep(1)
-        entry: Any = None
-        return [Orphan("a", "a-1", "there", entry)]
-
-
-async def test_what_is_found_later_is_the_next_in_its_room(
-    tmp_path: Path, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
-) -> None:
-    class Entry:
-        def __getattr__(self, name: str) -> Callable[..., None]:
-            return lambda *_: None
-
-    class Late(Slow):
-        def admit(self, backend: str, room: str, turn_id: str) -> Any:
-            return Entry()
-
-        async def take_over(self, backend: str, *, again: bool = False) -> list[Orphan]:
-            if not again or self.asked.is_set():
-                return []
-            self.asked.set()
-            return [Orphan("a", "a-1", str(tmp_path / "a-1"), Entry())]
-
-    async def take(turn_id: str, seconds: float) -> None:
-        async with rooms.turn("a", "work", turn_id=turn_id):
-            await trio.sleep(seconds)
-
-    (tmp_path / "a-1").mkdir()
-    nursery.start_soon(obey, tmp_path)
-    backend = Folders(tmp_path, announces=False)
-    async with open_rooms(backend, journal=Late()) as rooms, trio.open_nursery() as turns:
-        turns.start_soon(take, "a-2", 15)
-        await logged(backend, "start a-2")
-        turns.start_soon(take, "a-3", 1)
-    assert backend.log == ["start a-2", "attach a-1", "start a-3"]
-    assert (tmp_path / "a-1" / "ended").exists()
-
-
-async def test_what_is_found_while_rooms_close_is_left(
-    tmp_path: Path, autojump_clock: trio.testing.MockClock
-) -> None:
-    backend, journal = Folders(tmp_path), Slow()
-    async with open_rooms(backend, journal=journal):
-        await journal.asked.wait()
-    assert backend.log == []
 
 
 async def test_a_look_that_fails_is_told_by_the_writing_alone(

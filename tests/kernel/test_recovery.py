@@ -1,0 +1,271 @@
+"""What the kernel tells a journal, and what it does with turns that another process has left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import trio
+
+from turnstop import BackendRefused, Ending, Settlement, StopBudget, open_rooms
+from turnstop._house import Orphan
+from turnstop._life import ANNOUNCED_WITHIN
+from turnstop.abc import Emit, End, How, Request
+
+
+@attrs.define(eq=False)
+class Entry:
+    """Notes go into the journal's log, with the turn's id."""
+
+    turn_id: str
+    log: list[tuple[Any, ...]]
+    saves_within: float = 0.0
+
+    def note_address(self, address: str) -> None:
+        self.log.append((self.turn_id, "address", address))
+
+    def note_asked(self, request: Any) -> None:
+        self.log.append((self.turn_id, "asked", request.kind))
+
+    def note_settled(self, settlement: Settlement) -> None:
+        self.log.append((self.turn_id, "settled", settlement.ending))
+
+    async def saved(self) -> None:
+        await trio.sleep(self.saves_within)
+
+
+@attrs.define(eq=False)
+class Notebook:
+    """A journal in memory.
+
+    Attributes:
+        left: what is found, at each look.
+        looks: when it was looked for.
+        looks_for: seconds, for which a look cannot be cancelled.
+    """
+
+    left: list[list[Orphan]] = attrs.field(factory=list)
+    log: list[tuple[Any, ...]] = attrs.field(factory=list)
+    looks: list[tuple[str, bool, float]] = attrs.field(factory=list)
+    looks_for: float = 0.0
+    saves_within: float = 0.0
+
+    def admit(self, backend: str, room: str, turn_id: str) -> Entry:
+        self.log.append((turn_id, "admitted", backend, room))
+        return Entry(turn_id, self.log, self.saves_within)
+
+    async def take_over(self, backend: str, *, again: bool = False) -> Sequence[Orphan]:
+        self.looks.append((backend, again, trio.current_time()))
+        if again:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(self.looks_for)
+        return self.left.pop(0) if self.left else []
+
+    def orphan(self, room: str, turn_id: str, address: str | None = "there") -> Orphan:
+        return Orphan(room, turn_id, address, Entry(turn_id, self.log))
+
+
+@attrs.define(eq=False, slots=False)
+class Far:
+    """A backend whose turns end a second after they were told to."""
+
+    name = "far"
+    log: list[str] = attrs.field(factory=list)
+    announced: float = 0.0
+
+    async def start(self, request: Request[str]) -> Remote:
+        begun = trio.current_time()
+        await request.announce(f"at {request.turn_id}")
+        self.announced = trio.current_time() - begun
+        self.log.append(f"start {request.turn_id}")
+        return Remote(f"at {request.turn_id}")
+
+    async def attach(self, address: str) -> Remote:
+        self.log.append(f"attach {address}")
+        return Remote(address)
+
+
+class Remote:
+    session = None
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.told = trio.Event()
+
+    async def follow(self, emit: Emit) -> End:
+        await self.told.wait()
+        await trio.sleep(1)
+        return End(How.CANCELLED)
+
+    async def cancel(self, sent: Any) -> None:
+        sent()
+        self.told.set()
+
+
+async def test_each_step_of_a_turn_is_noted() -> None:
+    notebook = Notebook()
+    async with open_rooms(Far(), journal=notebook) as rooms:
+        async with rooms.turn("kitchen", "bake", turn_id="1") as turn:
+            await trio.sleep(1)
+            turn.stop()
+    assert notebook.log == [
+        ("1", "admitted", "far", "kitchen"),
+        ("1", "address", "at 1"),
+        ("1", "address", "at 1"),
+        ("1", "asked", "stop"),
+        ("1", "settled", Ending.STOPPED),
+    ]
+
+
+async def test_a_backend_without_a_name_is_called_by_its_class() -> None:
+    class Nameless:
+        async def start(self, request: Request[str]) -> Remote:
+            raise BackendRefused("no")
+
+    notebook = Notebook()
+    async with open_rooms(Nameless(), journal=notebook):
+        pass
+    assert [name for name, _, _ in notebook.looks] == [f"{__name__}.{Nameless.__qualname__}"]
+
+
+async def test_an_announcement_is_waited_for_no_longer_than_its_bound() -> None:
+    for saves_within, waited in ((0.1, 0.1), (1e6, ANNOUNCED_WITHIN)):
+        far = Far()
+        async with open_rooms(far, journal=Notebook(saves_within=saves_within)) as rooms:
+            async with rooms.turn("kitchen", "bake"):
+                await trio.sleep(2)
+        assert abs(far.announced - waited) < 1e-6
+
+
+async def test_a_stop_ends_the_wait_for_an_announcement() -> None:
+    far = Far()
+    async with open_rooms(far, journal=Notebook(saves_within=1e6)) as rooms:
+        async with rooms.turn("kitchen", "bake") as turn:
+            await trio.sleep(0.1)
+            asked = trio.current_time()
+            turn.stop()
+        assert trio.current_time() == asked
+    assert turn.ending is Ending.UNSTARTED
+    assert far.log == []
+
+
+async def test_without_a_journal_an_announcement_is_nothing() -> None:
+    far = Far()
+    async with open_rooms(far) as rooms, rooms.turn("kitchen", "bake"):
+        await trio.sleep(1)
+    assert far.announced == 0.0
+
+
+async def test_what_was_left_holds_its_room_and_is_stopped() -> None:
+    notebook, far, found = Notebook(), Far(), list[Settlement]()
+    notebook.left = [[notebook.orphan("a", "a-1"), notebook.orphan("b", "b-1")]]
+    async with open_rooms(far, journal=notebook, observers=[found.append]) as rooms:
+        assert rooms.statistics().stopping == 2
+        async with rooms.turn("c", "bake", turn_id="c-2"):
+            assert trio.current_time() == 0.0
+            async with rooms.turn("a", "bake", turn_id="a-2"):
+                assert trio.current_time() == 1.0
+                await trio.sleep(0.1)
+    assert far.log[:2] == ["attach there", "attach there"]
+    assert far.log.index("attach there") < far.log.index("start a-2")
+    recovered = [one for one in found if one.request and one.request.kind == "recovery"]
+    assert sorted((one.room, one.turn_id, one.ending) for one in recovered) == [
+        ("a", "a-1", Ending.STOPPED),
+        ("b", "b-1", Ending.STOPPED),
+    ]
+    assert ("a-1", "settled", Ending.STOPPED) in notebook.log
+    assert ("a-1", "admitted", "far", "a") not in notebook.log
+
+
+async def test_rooms_that_are_cancelled_at_once_end_what_was_left() -> None:
+    notebook, far = Notebook(), Far()
+    notebook.left = [[notebook.orphan("a", "a-1")]]
+    with trio.CancelScope() as scope:
+        async with open_rooms(far, journal=notebook):
+            scope.cancel()
+            await trio.lowlevel.checkpoint()
+    assert ("a-1", "settled", Ending.STOPPED) in notebook.log
+
+
+async def recover(backend: Any, address: str | None) -> Settlement:
+    notebook, found = Notebook(), list[Settlement]()
+    notebook.left = [[notebook.orphan("a", "a-1", address)]]
+    async with open_rooms(backend, journal=notebook, observers=[found.append]):
+        pass
+    (settlement,) = found
+    assert notebook.log[-1] == ("a-1", "settled", settlement.ending)
+    return settlement
+
+
+async def test_what_cannot_be_taken_up_may_be_alive() -> None:
+    class Deaf:
+        async def start(self, request: Request[str]) -> Remote:
+            raise BackendRefused("no")
+
+    for backend, address, says in (
+        (Deaf(), "there", "cannot take up"),
+        (Far(), None, "before it was known where"),
+    ):
+        settlement = await recover(backend, address)
+        assert (settlement.ending, settlement.gone) == (Ending.UNCONFIRMED, False)
+        assert says in str(settlement.errors[0])
+
+
+async def test_what_was_never_announced_was_never_sent() -> None:
+    class Announcing(Far):
+        announces = True
+
+    settlement = await recover(Announcing(), None)
+    assert (settlement.ending, settlement.gone) == (Ending.UNSTARTED, True)
+
+
+async def test_it_is_looked_again_until_the_rooms_close() -> None:
+    notebook = Notebook()
+    async with open_rooms(Far(), journal=notebook):
+        await trio.sleep(25)
+    closed = trio.current_time()
+    await trio.sleep(25)
+    assert closed == 25
+    assert notebook.looks == [("far", False, 0), ("far", True, 10), ("far", True, 20)]
+
+
+async def test_what_is_found_later_is_the_next_in_its_room() -> None:
+    notebook, far = Notebook(), Far()
+    notebook.left = [[], [notebook.orphan("a", "a-1")]]
+
+    async def take(turn_id: str, seconds: float) -> None:
+        async with rooms.turn("a", "bake", turn_id=turn_id):
+            await trio.sleep(seconds)
+
+    async with open_rooms(far, journal=notebook) as rooms, trio.open_nursery() as nursery:
+        nursery.start_soon(take, "a-2", 15)
+        await trio.sleep(1)
+        nursery.start_soon(take, "a-3", 1)
+    assert far.log == ["start a-2", "attach there", "start a-3"]
+
+
+async def test_what_is_found_while_rooms_close_is_left() -> None:
+    notebook, far = Notebook(looks_for=5), Far()
+    notebook.left = [[], [notebook.orphan("a", "a-1")]]
+    async with open_rooms(far, journal=notebook):
+        await trio.sleep(12)
+    assert notebook.left == []
+    assert notebook.log == far.log == []
+
+
+async def test_what_does_not_end_is_unconfirmed_in_its_budget() -> None:
+    class Stubborn(Far):
+        async def attach(self, address: str) -> Remote:
+            await trio.sleep_forever()
+            raise AssertionError
+
+    notebook, found = Notebook(), list[Settlement]()
+    notebook.left = [[notebook.orphan("a", "a-1")]]
+    budget = StopBudget(cancel_within=2, kill_within=1)
+    async with open_rooms(
+        Stubborn(), budget=budget, journal=notebook, observers=[found.append]
+    ) as rooms:
+        async with rooms.turn("a", "bake", turn_id="a-2"):
+            assert trio.current_time() <= 3
+    assert found[0].ending is Ending.UNCONFIRMED
