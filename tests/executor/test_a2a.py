@@ -117,6 +117,34 @@ async def test_a_cancelled_asyncio_task_stops_the_work_by_itself() -> None:
     assert CALLS == ["park"]
 
 
+async def test_a_cancel_stops_the_work_by_itself_and_a_continued_task_is_not_published() -> None:
+    async def play() -> None:
+        ours, queue = A2AExecutor(executor), Queue()
+        asked = context_of("park", state=wire.TASK_STATE_INPUT_REQUIRED)
+        working = asyncio.ensure_future(ours.execute(asked, queue))
+        while wire.TASK_STATE_WORKING not in queue.states:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.001)
+        await ours.cancel(context_of("", state=wire.TASK_STATE_WORKING), queue)
+        await working
+        assert queue.states == [wire.TASK_STATE_WORKING, wire.TASK_STATE_CANCELED]
+
+    async with open_executor(agent) as executor:
+        await on_a_loop(play)
+
+
+async def test_what_has_no_work_and_no_question_is_left_to_the_sdk() -> None:
+    """Its end may be on its way: a second one must not be."""
+
+    async def play() -> None:
+        ours, queue = A2AExecutor(executor), Queue()
+        await ours.cancel(context_of("", state=wire.TASK_STATE_WORKING), queue)
+        await ours.cancel(context_of(""), queue)
+        assert queue.said == []
+
+    async with open_executor(agent) as executor:
+        await on_a_loop(play)
+
+
 async def test_an_answer_that_comes_while_its_question_is_cancelled_runs_nothing() -> None:
     asked = wire.TASK_STATE_INPUT_REQUIRED
 

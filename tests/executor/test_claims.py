@@ -12,6 +12,7 @@ import trio
 
 from turnstop import StopBudget
 from turnstop.claims import ClaimLapsed, ClaimRefused, Claims, MemoryStore, open_claims
+from turnstop.events import Text
 from turnstop.executor import Began, Executor, Job, TaskState, open_executor
 
 CANCELED, COMPLETED, FAILED = TaskState.CANCELED, TaskState.COMPLETED, TaskState.FAILED
@@ -160,6 +161,40 @@ async def test_what_makes_no_progress_is_renewed_no_more() -> None:
             assert not await world.is_free("a")
         await trio.sleep(61)
         assert await world.is_free("a")
+
+
+class Noting:
+    """A claim that keeps when its work said that it goes on."""
+
+    def __init__(self) -> None:
+        self.at: list[float] = []
+        self._clock = trio.lowlevel.current_clock()
+
+    async def __aenter__(self) -> Noting:
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    def note_progress(self) -> None:
+        self.at.append(self._clock.current_time())
+
+    def let_lapse(self) -> None: ...
+
+
+async def test_each_checkpoint_step_and_event_is_progress() -> None:
+    async def agent(job: Job) -> None:
+        await trio.sleep(1)
+        await job.checkpoint()
+        await trio.sleep(1)
+        job.emit(Text("still here"))
+        await trio.sleep(1)
+        await job.step(trio.sleep, 10)
+        await trio.sleep(1)
+
+    noting = Noting()
+    async with open_executor(agent, claim=lambda job: noting) as executor:
+        await executor.submit("r", None).wait()
+    assert noting.at == [1, 2, 3, 13]
 
 
 # I8.

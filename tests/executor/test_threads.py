@@ -190,6 +190,36 @@ async def test_a_claim_is_held_until_the_thread_has_returned() -> None:
             assert await is_free()
 
 
+async def test_each_checkpoint_step_and_event_is_progress() -> None:
+    noted: list[str] = []
+    place = [""]
+
+    class Noting:
+        async def __aenter__(self) -> Noting:
+            return self
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+        def note_progress(self) -> None:
+            noted.append(place[0])
+
+        def let_lapse(self) -> None: ...
+
+    def agent(job: ThreadJob) -> None:
+        for place[0] in ("checkpoint", "emit", "step"):
+            if place[0] == "checkpoint":
+                job.checkpoint()
+            elif place[0] == "emit":
+                job.emit(Text("still here"))
+            else:
+                job.step(place.__setitem__, 0, "after the step")
+
+    async with open_executor(agent, claim=lambda job: Noting()) as executor:
+        with trio.fail_after(PATIENCE):
+            await executor.submit("r", None).wait()
+    assert noted == ["", "checkpoint", "emit", "step", "after the step"]
+
+
 async def test_what_only_makes_a_coroutine_has_failed() -> None:
     async def wrapped() -> None: ...
 

@@ -263,7 +263,9 @@ async def test_pieces_are_one_artifact_and_the_result_another() -> None:
         events = await world.send("stream")
         found = await world.get(events[0].task)
     assert "".join(texts_of(events)) == "piece 0 piece 1 piece 2 all"
-    assert [one.name for one in found.artifacts] == ["answer", "result"]
+    parts = {one.name: [part.text for part in one.parts] for one in found.artifacts}
+    assert parts["result"] == ["all"]
+    assert "".join(parts["answer"]) == "piece 0 piece 1 piece 2 "
 
 
 async def test_an_error_fails_the_task() -> None:
