@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from turnstop import RoomsClosed, StopBudget
+from turnstop import Ending, RoomsClosed, StopBudget
 from turnstop.events import Text, ToolCall
 from turnstop.executor import (
     Began,
@@ -179,6 +179,8 @@ async def test_a_success_after_a_cancel_is_none() -> None:
     assert (task.outcome.state, task.outcome.result) == (CANCELED, None)
     assert heard == [Began(), task.outcome]
     assert trio.current_time() == 4
+    assert task.turn.ending is Ending.STOPPED
+    assert task.turn.settlement.sent_at == 1
 
 
 async def test_an_error_after_a_cancel_is_none(caplog: pytest.LogCaptureFixture) -> None:
@@ -416,6 +418,35 @@ async def test_who_fails_to_hear_of_it_changes_nothing(caplog: pytest.LogCapture
     assert seen == [outcome]
     assert outcome.result == "done"
     assert caplog.text.count("RuntimeError: deaf") == 3
+
+
+async def test_who_hears_of_it_finds_it_as_it_is_told() -> None:
+    seen: list[Any] = []
+
+    async def agent(job: Job) -> None: ...
+
+    def hear(update: object) -> None:
+        seen.append((type(update), task.state, executor.find(task.task_id) is task))
+
+    async with open_executor(agent) as executor:
+        task = executor.submit("r", None, hear=hear)
+        await task.wait()
+    assert seen == [(Began, TaskState.WORKING, True), (Outcome, COMPLETED, False)]
+
+
+async def test_a_cancelled_one_leaves_its_session_to_the_next() -> None:
+    async def agent(job: Job) -> object:
+        before, job.session = job.session, "as far as it came"
+        if before is None:
+            await trio.sleep_forever()
+        return before
+
+    async with open_executor(agent) as executor:
+        task = executor.submit("r", None)
+        await trio.sleep(1)
+        task.cancel()
+        outcome = await executor.submit("r", None).wait()
+    assert outcome.result == "as far as it came"
 
 
 async def test_bad_calls_are_refused() -> None:

@@ -72,7 +72,6 @@ class Run:
         """Decide it, where that is still open."""
         self.task.abort()
         sent()
-        await trio.lowlevel.checkpoint()
 
     async def _work(self, emit: Emit) -> None:
         functions, task = self.functions, self.task
