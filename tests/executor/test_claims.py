@@ -11,7 +11,14 @@ import pytest
 import trio
 
 from turnstop import StopBudget
-from turnstop.claims import ClaimLapsed, ClaimRefused, Claims, MemoryStore, open_claims
+from turnstop.claims import (
+    ClaimLapsed,
+    ClaimRefused,
+    Claims,
+    ClaimsUnavailable,
+    MemoryStore,
+    open_claims,
+)
 from turnstop.events import Text
 from turnstop.executor import Began, Executor, Job, TaskState, open_executor
 
@@ -36,6 +43,13 @@ class World:
 
 class Store(MemoryStore):
     renews = True
+    acquires = True
+
+    async def acquire(self, wanted: Any) -> int:
+        if not self.acquires:
+            await trio.lowlevel.checkpoint()
+            raise OSError("no route to the store")
+        return await super().acquire(wanted)
 
     async def renew(self, lease: str, ttl: float) -> bool:
         if not self.renews:
@@ -222,6 +236,25 @@ async def test_a_malformed_scope_fails_it_and_leaves_nothing_stuck() -> None:
         assert (outcome.state, type(outcome.error).__name__) == (FAILED, "MalformedScope")
         after = await world.executor.submit("r", []).wait()
     assert after.state is COMPLETED
+
+
+@pytest.mark.parametrize("or_unclaimed", [True, False])
+async def test_where_the_store_is_down_it_works_unclaimed_by_choice_only(
+    or_unclaimed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def agent(job: Job) -> object:
+        await job.checkpoint()
+        return job.claim.token
+
+    async with open_world(agent, or_unclaimed=or_unclaimed) as world:
+        world.store.acquires = False
+        outcome = await world.executor.submit("r", ["a"]).wait()
+    errors = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    if or_unclaimed:
+        assert (outcome.state, outcome.result) == (COMPLETED, None)
+        assert errors
+    else:
+        assert (outcome.state, type(outcome.error)) == (FAILED, ClaimsUnavailable)
 
 
 async def test_a_claim_that_cannot_even_be_asked_for_fails_it() -> None:
