@@ -150,6 +150,35 @@ async def test_a_stop_ends_the_wait_for_an_announcement() -> None:
     assert far.log == []
 
 
+async def test_who_announces_after_a_stop_waits_for_nothing() -> None:
+    class Late(Far):
+        async def start(self, request: Request[str]) -> Remote:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(1)
+            return await super().start(request)
+
+    far = Late()
+    async with open_rooms(far, journal=Notebook(saves_within=1e6)) as rooms:
+        async with rooms.turn("kitchen", "bake") as turn:
+            await trio.sleep(0.1)
+            turn.stop()
+        assert trio.current_time() == 1
+    assert turn.ending is Ending.UNSTARTED
+    assert far.log == []
+
+
+async def test_the_asking_is_noted_before_the_end_also_where_nothing_began() -> None:
+    notebook = Notebook()
+    async with open_rooms(Far(), journal=notebook) as rooms:
+        async with rooms.turn("kitchen", "bake", turn_id="1") as turn:
+            turn.stop()
+    assert notebook.log == [
+        ("1", "admitted", "far", "kitchen"),
+        ("1", "asked", "stop"),
+        ("1", "settled", Ending.UNSTARTED),
+    ]
+
+
 async def test_without_a_journal_an_announcement_is_nothing() -> None:
     far = Far()
     async with open_rooms(far) as rooms, rooms.turn("kitchen", "bake"):
@@ -186,6 +215,20 @@ async def test_rooms_that_are_cancelled_at_once_end_what_was_left() -> None:
             scope.cancel()
             await trio.lowlevel.checkpoint()
     assert ("a-1", "settled", Ending.STOPPED) in notebook.log
+
+
+async def test_of_two_in_a_room_both_are_ended_where_the_rooms_are_cancelled_meanwhile() -> None:
+    notebook, far = Notebook(), Far()
+    notebook.left = [[notebook.orphan("a", "a-1"), notebook.orphan("a", "a-2")]]
+    with trio.CancelScope() as scope:
+        async with open_rooms(far, journal=notebook):
+            scope.cancel()
+            await trio.lowlevel.checkpoint()
+    assert [row for row in notebook.log if row[1] == "settled"] == [
+        ("a-1", "settled", Ending.STOPPED),
+        ("a-2", "settled", Ending.STOPPED),
+    ]
+    assert far.log == ["attach there"] * 2
 
 
 async def recover(backend: Any, address: str | None) -> Settlement:
