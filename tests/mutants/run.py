@@ -1,4 +1,4 @@
-"""Make mutants of the kernel and of the transports, and see each of them caught by a named test.
+"""Make mutants of kernel, transports and executor, and see each of them caught by a named test.
 
     python tests/mutants/run.py [--group transports] [--module _turn] [--sample 20 --seed 1]
 

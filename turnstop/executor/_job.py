@@ -91,15 +91,13 @@ class Job(_Job):
         **Cancellation:** before it: nothing is called. Meanwhile: it goes on to its end, and what
         it returns is discarded.
         """
-        self._note_progress()
-        await trio.lowlevel.checkpoint_if_cancelled()
+        await self.checkpoint()
         with trio.CancelScope(shield=True):
             if inspect.iscoroutinefunction(fn):
                 result = await fn(*args)
             else:
                 result = await trio.to_thread.run_sync(fn, *args)
-        await trio.lowlevel.checkpoint_if_cancelled()
-        self._note_progress()
+        await self.checkpoint()
         return result
 
 
