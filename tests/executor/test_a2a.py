@@ -125,7 +125,9 @@ async def test_a_cancel_stops_the_work_by_itself_and_a_continued_task_is_not_pub
         while wire.TASK_STATE_WORKING not in queue.states:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.001)
         await ours.cancel(context_of("", state=wire.TASK_STATE_WORKING), queue)
-        await working
+        # Not `await working`: a timeout would cancel it, which is a stop as well.
+        ended, _ = await asyncio.wait({working}, timeout=PATIENCE / 2)
+        assert ended == {working}
         assert queue.states == [wire.TASK_STATE_WORKING, wire.TASK_STATE_CANCELED]
 
     async with open_executor(agent) as executor:
