@@ -277,3 +277,45 @@ async def test_rooms_that_begin_or_are_stopped_at_once_do_not_probe_at_once() ->
         rooms = itertools.groupby(sorted(found))
         assert len(found) >= 200
         assert max(len([*same]) for _, same in rooms) < 5
+
+
+# The feed learns of a stop, and not yet of the play behind it.
+
+
+@pytest.mark.parametrize("late", [0.0, 2.0])
+async def test_a_stop_that_the_feed_learns_of_late_undoes_no_play_behind_it(late: float) -> None:
+    async with serving(probe_every=600) as world:
+        await world.post("1")
+        world.feed.slow("applied", 1)
+        world.feed.slow("next", 0.3)
+
+        async def claim(call: Any, message: Any) -> Any:
+            await trio.sleep(0.7)
+            found = await call(message)
+            # By then it knows of the play too.
+            await trio.sleep(late)
+            return found
+
+        world.feed.levers["claim"] = claim
+        world.press(STOP)
+        await trio.sleep(0.2)
+        world.press(PLAY)
+        for _ in range(70):
+            await trio.sleep(0.1)
+            assert not world.inbox.is_paused("a")
+        assert world.live == ["1"]
+
+
+async def test_that_a_room_is_paused_is_believed_while_only_an_interrupt_is_untold() -> None:
+    async with serving(probe_every=600) as world:
+        await served(world)
+        await world.feed.applied(Control(STOP), ["a"])
+        world.feed.slow("applied", 5)
+        world.press(INTERRUPT)
+
+        async def unaware(call: Any, room: str) -> Any:
+            return world.feed.unfinished(room)[0]
+
+        world.feed.levers["next"] = unaware
+        await world.post("1")
+        assert world.inbox.is_paused("a")

@@ -262,6 +262,8 @@ class Room:
         message, plays = delivery.message, self._plays
         if message.synthetic:
             return True
+        # Of the stop before that it may learn first, or it answers late what it took for true then.
+        is_resumed = self.keeper.lane.owes_play(self.name)
         claim = await self.keeper.telling.tell(
             self.keeper.feed.claim, message, otherwise=Claim.BUSY
         )
@@ -269,7 +271,7 @@ class Room:
             # There may be a next one; but a feed that gives this one again is not asked at once.
             self._nudged = self._nudged or message.id != self._skipped
             self._skipped = message.id
-        elif claim is Claim.PAUSED and plays == self._plays and not self.paused:
+        elif claim is Claim.PAUSED and not (is_resumed or plays != self._plays or self.paused):
             self.paused = True
             self._reset()
         # An INTERRUPT consumes it, whatever the feed has learnt meanwhile.
