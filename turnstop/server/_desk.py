@@ -22,7 +22,7 @@ from ..feeds import IdTaken
 from ._ring import Record, Ring
 from ._seat import Seat
 from ._settings import Settings
-from ._wire import RoomState, asked_for, describe, fit, to_line
+from ._wire import RoomState, describe, fit, question_of, to_line
 
 __all__ = ["Desk", "NotKept", "TooManyRooms"]
 
@@ -126,10 +126,10 @@ class Desk:
         seat = self.seats[room]
         assert self._inbox is not None
         self._note_withdrawn(seat)
-        found = next((id for id, told in seat.asks.items() if told.id == ask_id), None)
+        found = next((id for id, one in seat.asks.items() if one.told.id == ask_id), None)
         if found is None or turn_id not in (None, seat.turn_id):
             return False
-        if not self._inbox.answer(room, found, reply):
+        if not self._inbox.answer(room, found, seat.asks[found].reply_of(reply)):
             return False
         del seat.asks[found]
         self.tell(seat, "answered", {"turn_id": seat.turn_id, "ask": ask_id})
@@ -139,7 +139,7 @@ class Desk:
         """How a room stands."""
         assert self._inbox is not None
         waiting = self._inbox.asks(seat.room)
-        asks = [told for id, told in seat.asks.items() if id in waiting]
+        asks = [one.told for id, one in seat.asks.items() if id in waiting]
         paused = self._inbox.is_paused(seat.room)
         return RoomState(seat.room, paused, seat.turn_id, asks, len(seat.waiting))
 
@@ -173,7 +173,7 @@ class Desk:
 
     async def _tell_event(self, seat: Seat, turn_id: str, event: Event) -> None:
         if isinstance(event, Ask):
-            seat.asks[event.id] = asked_for(event)
+            seat.asks[event.id] = question_of(event)
         kind, *pieces = describe(event)
         for number, fields in enumerate(pieces):
             if number:
@@ -188,7 +188,7 @@ class Desk:
             return
         waiting = self._inbox.asks(seat.room)
         for id in [id for id in seat.asks if id not in waiting]:
-            told = {"turn_id": seat.turn_id, "ask": seat.asks.pop(id).id}
+            told = {"turn_id": seat.turn_id, "ask": seat.asks.pop(id).told.id}
             self.tell(seat, "withdrawn", told)
 
     def note_control(self, control: Control, applied: Applied) -> None:
