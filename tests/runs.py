@@ -146,6 +146,9 @@ def wait_for_the_last(mark: str) -> list[str]:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell has its background jobs ignore interrupts, and what is started here would too.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     session.config.stash[before_key] = os.environ.get(VARIABLE)
     if mark := name_run():
         sweep()
