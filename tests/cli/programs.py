@@ -77,11 +77,13 @@ def environment(cwd: Path | None = None, **env: str) -> dict[str, str]:
 
 
 @contextmanager
-def serve(*args: str, cwd: Path | None = None, **env: str) -> Iterator[Program]:
+def serve(
+    *args: str, cwd: Path | None = None, stderr: int = subprocess.PIPE, **env: str
+) -> Iterator[Program]:
     process = subprocess.Popen(
         [*COMMAND, "serve", "--port", "0", "--json", *args],
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         cwd=cwd,
         env=environment(cwd, **env),

@@ -13,7 +13,7 @@ import click
 import trio
 
 from ..._errors import BackendError
-from .telling import TOKEN, Speaker
+from .telling import TOKEN, Speaker, log_to
 
 if TYPE_CHECKING:
     from .agents import Opener
@@ -128,10 +128,6 @@ def serve(
     Exit status: 0 when it was told to end; 2 when it cannot serve; 128 and the signal's number
     when it had to be killed.
     """
-    logging.basicConfig(
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        level=logging.INFO if verbose else logging.WARNING,
-    )
     token, is_new = _token()
     agent = adapter or "the demonstration"
     job = _job(
@@ -152,7 +148,9 @@ def serve(
             "retire_after": retire_after,
         },
     )
-    _run(job, Speaker(agent, token if is_new else None, as_json))
+    speaker = Speaker(agent, token if is_new else None, as_json)
+    log_to(speaker.err, logging.INFO if verbose else logging.WARNING)
+    _run(job, speaker)
 
 
 def _token() -> tuple[str, bool]:
