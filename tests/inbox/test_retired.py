@@ -111,6 +111,15 @@ async def test_a_room_is_idle_while_it_has_nothing_to_do_paused_or_not() -> None
         assert not world.inbox.is_idle("a")
 
 
+async def test_a_room_is_idle_soon_behind_an_interrupt_that_the_feed_learns_of_late() -> None:
+    async with serving() as world:
+        world.feed.slow("applied", 1)
+        await world.post("1")
+        world.press(INTERRUPT)
+        await trio.sleep(2)
+        assert world.inbox.is_idle("a")
+
+
 async def test_a_stop_that_leaves_its_message_leaves_no_idle_room() -> None:
     async with serving() as world:
         await world.post("1")

@@ -300,6 +300,25 @@ async def nothing_waits(served: Served) -> None:
             await trio.sleep(0.05)
 
 
+async def test_what_waits_is_known_while_the_feed_does_not_know_of_a_play_yet() -> None:
+    feed = Slow("applied")
+    async with serving(wait, feed=feed) as served:
+        for number in range(5):
+            await served.say("kitchen", "wait", id=f"m{number}")
+        await served.until("/events", "text")
+        await served.press("kitchen", "stop")
+        feed.go.set()
+        await until(lambda: not served.server.inbox.lane.owes("kitchen"))
+        feed.go, feed.called = trio.Event(), trio.Event()
+        pressed = await served.press("kitchen", "play")
+        await feed.called.wait()
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert (await served.state("kitchen"))["waiting"] == 5
+        feed.go.set()
+        await served.until("/events", "text", after=pressed["last_event_id"])
+        assert (await served.state("kitchen"))["waiting"] == 5
+
+
 # Hostile and long.
 
 

@@ -128,8 +128,8 @@ class Room:
 
     def note_told(self, control: Control) -> None:
         """The feed knows of this control."""
-        if control.kind is ControlKind.PLAY:
-            # Before it was told, it took the room for paused.
+        if control.kind is ControlKind.PLAY or not self.empty:
+            # What it has said before, it may have said of a room that it took for paused.
             self._look()
         self.wake()
 

@@ -248,13 +248,20 @@ class Desk:
         seat = self.seats.get(room)
         return () if seat is None else tuple(seat.waiting)
 
-    def note_none(self, room: str, waiting: Iterable[str]) -> None:
-        """The feed has said that none of these is unfinished: it has announced them too late."""
-        seat = self.seats.get(room)
-        # Of a room that is paused it says so too.
-        if seat is not None and self._inbox is not None and not self._inbox.is_paused(room):
-            for id in waiting:
-                seat.waiting.pop(id, None)
+    def note_none_soon(self, room: str, waiting: Iterable[str]) -> None:
+        """The feed has said that there is none: see what that means to the room, behind this step.
+
+        These may be finished, and have been announced too late. But the feed says so too of a room
+        that it takes for paused, though it was resumed.
+        """
+        trio.lowlevel.current_trio_token().run_sync_soon(self._note_none, room, waiting)
+
+    def _note_none(self, room: str, waiting: Iterable[str]) -> None:
+        seat, inbox = self.seats.get(room), self._inbox
+        if seat is None or inbox is None or inbox.is_paused(room) or not inbox.is_idle(room):
+            return
+        for id in waiting:
+            seat.waiting.pop(id, None)
 
     # The rooms and their rings.
 

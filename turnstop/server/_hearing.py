@@ -49,7 +49,7 @@ class Overheard:
         waiting = self.desk.waiting_in(room)
         found = await self.feed.next(room)
         if found is None:
-            self.desk.note_none(room, waiting)
+            self.desk.note_none_soon(room, waiting)
         else:
             self.desk.look_again(room)
         return found
