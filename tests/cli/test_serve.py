@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -10,9 +11,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from programs import COMMAND, ROOT, TOKEN, is_settled, is_text, serve
+from programs import COMMAND, ROOT, TOKEN, environment, is_settled, is_text, serve
 
 from turnstop.cli.main import main
+from turnstop.cli.serve.agents import NoAgent, opener_of
 
 STUBBORN = """
 import subprocess, sys, trio
@@ -184,7 +186,7 @@ def test_a_client_says_in_one_line_what_was_wrong() -> None:
         (["a2a"], "it takes URL behind its name"),
         (["nothing:there"], "no module nothing"),
         (["local"], "it takes FN behind its name"),
-        (["--file", "/nowhere/at/all.db"], "all.db"),
+        (["--file", "/nowhere/at/all.db"], "Error: /nowhere/at/all.db: No such file"),
         (["codex", "/nowhere/codex"], "/nowhere/codex"),
     ],
 )
@@ -197,9 +199,77 @@ def test_what_cannot_be_served_is_said_in_one_line(args: list[str], says: str) -
     assert result.stderr.count("\n") == 1
 
 
+FACTORIES = """
+from contextlib import asynccontextmanager, contextmanager
+
+@asynccontextmanager
+async def yields_text():
+    yield "x"
+
+@contextmanager
+def not_async():
+    yield "x"
+
+async def coroutine():
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("yields_text", "yields a str"),
+        ("not_async", "returns a _GeneratorContextManager"),
+        ("coroutine", "returns a coroutine"),
+    ],
+)
+def test_what_is_no_factory_of_a_backend_is_said_in_one_line(
+    name: str, says: str, tmp_path: Path
+) -> None:
+    (tmp_path / "factories.py").write_text(FACTORIES)
+    command = [*COMMAND, "serve", "--port", "0", f"factories:{name}"]
+    env = environment(tmp_path)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=30, env=env)
+    assert result.returncode == 2
+    assert f"factories:{name} is no factory of a backend" in result.stderr
+    assert result.stderr.endswith(f"{says}\n")
+    assert result.stderr.count("\n") == 1
+
+
+def test_what_an_adapter_needs_is_said_as_it_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def import_module(name: str) -> None:
+        raise ImportError("it needs a2a-sdk: python -m pip install 'turnstop[a2a]'")
+
+    monkeypatch.setattr(importlib, "import_module", import_module)
+    with pytest.raises(NoAgent) as caught:
+        opener_of("a2a", ["http://127.0.0.1/"])
+    assert str(caught.value) == "it needs a2a-sdk: python -m pip install 'turnstop[a2a]'"
+
+
+@pytest.mark.parametrize("option", ["--cancel-within", "--kill-within", "--rate", "--retire-after"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-1", "0"])
+def test_a_number_that_is_none_is_a_usage_error(option: str, value: str) -> None:
+    if (option, value) == ("--retire-after", "inf"):
+        # It means never, and the next argument is what cannot be.
+        option, value = "--retire-after=inf", "--rooms=0"
+    result = CliRunner().invoke(main, ["serve", option, value], env={"TURNSTOP_TOKEN": TOKEN})
+    assert result.exit_code == 2
+    assert "Usage: " in result.stderr
+    assert isinstance(result.exception, SystemExit)
+
+
+@pytest.mark.parametrize("host", ["nosuch.invalid", "192.0.2.1"])
+def test_an_address_that_is_none_is_named(host: str) -> None:
+    command = ["serve", "--host", host, "--port", "8741"]
+    result = CliRunner().invoke(main, command, env={"TURNSTOP_TOKEN": TOKEN})
+    assert result.exit_code == 2
+    assert f"cannot listen on {host}, port 8741: " in result.stderr
+    assert "Errno" not in result.stderr
+
+
 def test_a_port_that_is_taken_is_said_in_one_line() -> None:
     with serve() as program:
         port = program.url.rpartition(":")[2]
         result = CliRunner().invoke(main, ["serve", "--port", port], env={"TURNSTOP_TOKEN": TOKEN})
         assert result.exit_code == 2
-        assert "in use" in result.stderr
+        assert f"port {port}: Address already in use: --port 0 takes any" in result.stderr

@@ -6,7 +6,7 @@ import gc
 import os
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, Protocol, final
 
 import attrs
@@ -141,5 +141,10 @@ async def _open_feed(file: str | None) -> AsyncGenerator[Any, None]:
     if file is None:
         yield MemoryFeed()
     else:
-        async with open_sqlite_feed(file) as feed:
+        async with AsyncExitStack() as stack:
+            try:
+                feed = await stack.enter_async_context(open_sqlite_feed(file))
+            except OSError as error:
+                # It may be of a file beside it, which nobody has named.
+                raise OSError(error.errno, error.strerror, file) from error
             yield feed
