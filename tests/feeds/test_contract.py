@@ -159,7 +159,7 @@ def rooms_are_served_from_it(feed: MemoryFeed, call: Any) -> Any:
     async def lose(room: str) -> Any:
         nonlocal gone
         found = await call(room)
-        if found is not None and found.id == "b3" and not gone:
+        if isinstance(found, Message) and found.id == "b3" and not gone:
             gone = True
             await feed.acknowledge(found)
             found = await call(room)

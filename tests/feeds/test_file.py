@@ -17,7 +17,7 @@ import trio
 
 from turnstop import Control, ControlKind, Delivery, open_rooms, serve_rooms
 from turnstop.adapters.local import Work, open_local
-from turnstop.feeds import Claim, _file, sqlite
+from turnstop.feeds import Claim, Standing, _file, sqlite
 from turnstop.feeds.sqlite import FeedInUse, open_sqlite_feed
 
 from .posting import PLAY, STOP, post, press, received
@@ -54,7 +54,7 @@ async def test_who_reads_waits_for_nobody_who_writes(tmp_path: Path) -> None:
                 assert await feed.claim(one) is Claim.MINE
                 await feed.release(one)
             assert await received(feed, 2) == [one, two]
-            assert await feed.rooms() == {"a": False}
+            assert await feed.rooms() == {"a": Standing(waiting=True)}
             # It would be the time that one try to write takes, for each.
             assert time.monotonic() - begun < 1.0
             assert [len(rows(path, "SELECT * FROM messages"))] == [2]
@@ -124,7 +124,7 @@ async def test_a_locked_file_is_waited_for_and_then_told(
         monkeypatch.setattr(_file, "_PATIENCE", 0.2)
         with kept_busy(path), pytest.raises(sqlite3.OperationalError, match="locked"):
             await feed.post("b", "too late")
-        assert await feed.rooms() == {"a": False}
+        assert await feed.rooms() == {"a": Standing(waiting=True)}
 
 
 async def test_a_refusal_that_failed_once_is_made_again(tmp_path: Path) -> None:
@@ -214,10 +214,10 @@ async def test_a_room_that_no_file_can_have_holds_up_no_other(tmp_path: Path) ->
         with pytest.raises(ValueError, match="surrogates"):
             await feed.post("\ud800", "work")
         await feed.applied(Control(STOP), ["a", "\ud800", "b"])
-        assert await feed.rooms() == {"a": True, "b": True}
+        assert await feed.rooms() == dict.fromkeys("ab", Standing(paused=True))
         assert await feed.next("\ud800") is None
         await feed.applied(Control(PLAY), ["\ud800", "a"])
-        assert await feed.rooms() == {"b": True}
+        assert await feed.rooms() == {"b": Standing(paused=True)}
 
 
 async def test_another_programs_file_is_left_as_it_is(tmp_path: Path) -> None:

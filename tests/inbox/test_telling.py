@@ -11,7 +11,7 @@ import trio
 from kernel.backend import Recorder, settle
 
 from turnstop import Control, Delivery
-from turnstop.feeds import MemoryFeed
+from turnstop.feeds import MemoryFeed, Standing
 
 from .world import INTERRUPT, PLAY, STOP, Tap, World, serving
 
@@ -126,7 +126,7 @@ async def test_one_control_that_the_feed_cannot_take_does_not_hold_up_those_behi
         world.press(INTERRUPT, reason="\ud800")
         world.press(STOP)
         await trio.sleep(70)
-        assert await world.feed.rooms() == {"a": True}
+        assert await world.feed.rooms() == {"a": Standing(paused=True)}
 
 
 async def test_receive_and_rooms_are_asked_whatever_they_raise() -> None:
@@ -194,7 +194,10 @@ async def test_what_is_pressed_while_the_feed_fails_does_not_pile_up() -> None:
             assert world.inbox.lane.owes(room)
         del world.feed.levers["applied"]
         await trio.sleep(60)
-        assert (len(world.inbox.lane), await world.feed.rooms()) == (0, {"b": True})
+        assert (len(world.inbox.lane), await world.feed.rooms()) == (
+            0,
+            {"b": Standing(paused=True)},
+        )
         assert [world.inbox.is_paused(room) for room in "abc"] == [False, True, False]
         assert all(world.inbox.is_idle(room) for room in "abc")
 
@@ -213,7 +216,7 @@ async def test_controls_for_all_rooms_do_not_pile_up_either() -> None:
         await trio.sleep(60)
         assert (len(world.inbox.lane), await world.feed.rooms()) == (
             0,
-            {f"r{number}": False for number in range(50)},
+            {f"r{number}": Standing(waiting=True) for number in range(50)},
         )
 
 
@@ -319,3 +322,16 @@ async def test_that_a_room_is_paused_is_believed_while_only_an_interrupt_is_unto
         world.feed.levers["next"] = unaware
         await world.post("1")
         assert world.inbox.is_paused("a")
+
+
+async def test_a_room_of_which_the_feed_cannot_say_what_is_next_is_not_idle() -> None:
+    async with serving(retire_after=100) as world:
+        await served(world)
+
+        async def broken(call: Any, room: str) -> Any:
+            raise ValueError
+
+        world.feed.levers["next"] = broken
+        await world.post("1")
+        await trio.sleep(100)
+        assert not world.inbox.is_idle("a")

@@ -502,6 +502,38 @@ async def test_a_stop_of_all_rooms_leaves_place_for_new_ones() -> None:
         await served.until("/rooms/r0/events", "text")
 
 
+async def test_rooms_that_are_paused_in_the_file_leave_place_for_new_ones(tmp_path: Path) -> None:
+    path, few = tmp_path / "m.db", attrs.evolve(SETTINGS, rooms=5)
+    async with open_sqlite_feed(path) as feed, serving(wait, few, feed) as served:
+        for number in range(5):
+            await served.say(f"r{number}", "wait" if number == 3 else "short")
+            await served.until(f"/rooms/r{number}/events", "text")
+        await served.post("/stop")
+        await served.until("/rooms/r3/events", "message", state="waiting", attempt=0)
+    async with open_sqlite_feed(path) as feed:
+        # More than there is place for.
+        await feed.applied(Control(ControlKind.STOP), [f"old{number}" for number in range(20)])
+        async with serving(wait, few, feed) as served:
+            found = (await served.http.get("/rooms")).json()
+            assert [one["paused"] for one in found] == [True] * 5
+            assert {one["room"]: one["waiting"] for one in found if one["waiting"]} == {"r3": 1}
+            assert served.server.inbox.statistics().rooms == 1
+            await served.say("new", "wait")
+            await served.until("/rooms/new/events", "text")
+
+
+async def test_a_message_for_a_room_that_only_the_feed_knows_to_be_paused_is_shown() -> None:
+    feed = MemoryFeed()
+    async with serving(wait, feed=feed) as served:
+        await feed.applied(Control(ControlKind.STOP), ["kitchen"])
+        await served.say("kitchen", "wait")
+        await served.until("/events", "paused")
+        state = await served.state("kitchen")
+        assert (state["paused"], state["waiting"]) == (True, 1)
+        await served.press("kitchen", "play")
+        await served.until("/events", "text")
+
+
 async def test_a_room_whose_message_is_being_written_is_not_forgotten() -> None:
     feed = Slow("post")
     async with (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import attrs
 
-__all__ = ["Claim", "Control", "ControlKind", "Feed", "Message"]
+__all__ = ["Claim", "Control", "ControlKind", "Feed", "Message", "Standing"]
 
 
 @attrs.frozen
@@ -71,7 +71,20 @@ class Claim(enum.Enum):
     BUSY = "busy"
     """Somebody else handles it."""
     PAUSED = "paused"
-    """Its room is paused, which was not known here."""
+    """Its room is paused, which may not have been known here."""
+
+
+@attrs.frozen
+class Standing:
+    """How a room stands in its feed.
+
+    Attributes:
+        paused: a STOP was applied, and no PLAY since.
+        waiting: it has messages that are not finished.
+    """
+
+    paused: bool = False
+    waiting: bool = False
 
 
 class Feed(Protocol):
@@ -91,8 +104,8 @@ class Feed(Protocol):
         """
         ...
 
-    async def rooms(self) -> Mapping[str, bool]:
-        """The rooms that have unfinished messages, or are paused; and whether each is paused.
+    async def rooms(self) -> Mapping[str, Standing]:
+        """The rooms that have unfinished messages, or are paused; and how each stands.
 
         Asked once, at the beginning: nothing is being handled.
 
@@ -100,9 +113,10 @@ class Feed(Protocol):
         """
         ...
 
-    async def next(self, room: str) -> Message | None:
-        """The room's oldest message that is not finished; None where there is none, or the room is
-        paused.
+    async def next(self, room: str) -> Message | Literal[Claim.PAUSED] | None:
+        """The room's oldest message that is not finished; None where there is none.
+
+        `Claim.PAUSED` where there is one, and the room is paused.
 
         **Cancellation:** changes nothing.
         """

@@ -20,7 +20,7 @@ from .._unwrap import open_private_nursery, reraise
 from ._alarm import Alarm
 from ._applied import Applied, InboxStatistics
 from ._delivery import Delivery
-from ._feed import Control, ControlKind, Feed, Message
+from ._feed import Control, ControlKind, Feed, Message, Standing
 from ._lane import Lane
 from ._room import Room, Rules
 from ._telling import Telling
@@ -212,6 +212,14 @@ class Inbox(metaclass=OnlyMadeByUs):
 
     # What its rooms, and `serve_rooms`, call.
 
+    def begin(self, room: str, standing: Standing) -> None:
+        """Take over a room as the feed has it."""
+        if standing.waiting or not standing.paused:
+            self._open(room, paused=standing.paused)
+        else:
+            # There is nothing to do in it, and it was stopped: as if it had been retired since.
+            self._remember(room, True)
+
     async def listen(self, while_asking: Literal["queue", "refuse"]) -> NoReturn:
         """Take what the feed receives.
 
@@ -252,11 +260,14 @@ class Inbox(metaclass=OnlyMadeByUs):
         if not room.is_idle:
             return False
         del self._served[room.name]
-        self._retired[room.name] = room.paused
+        self._remember(room.name, room.paused)
+        return True
+
+    def _remember(self, name: str, paused: bool) -> None:
+        self._retired[name] = paused
         if len(self._retired) > _RETIRED:
             # That one is paused, the feed knows.
             self._retired.popitem(last=False)
-        return True
 
 
 async def serve_rooms(
@@ -315,8 +326,8 @@ async def serve_rooms(
     inbox: Inbox = Inbox._create(rooms, feed, rules, at_once, observe)
     try:
         async with open_private_nursery() as inbox.nursery:
-            for room, paused in (await inbox.telling.insist(feed.rooms)).items():
-                inbox._open(room, paused=paused)
+            for room, standing in (await inbox.telling.insist(feed.rooms)).items():
+                inbox.begin(room, standing)
             inbox.nursery.start_soon(inbox.lane.run)
             inbox.nursery.start_soon(inbox.alarm.run)
             task_status.started(inbox)

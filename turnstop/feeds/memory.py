@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, final
+from typing import Any, Literal, final
 
 import attrs
 import trio
 
-from .._inbox import Claim, Control, ControlKind, Message
+from .._inbox import Claim, Control, ControlKind, Message, Standing
 from ._keeping import REMEMBERED, IdTaken, to_plain
 
 __all__ = ["MemoryFeed"]
@@ -82,7 +82,7 @@ class MemoryFeed:
         """
         return await self._receive.receive()
 
-    async def rooms(self) -> Mapping[str, bool]:
+    async def rooms(self) -> Mapping[str, Standing]:
         """See `turnstop.feeds.Feed`.
 
         **Cancellation:** changes nothing.
@@ -91,7 +91,10 @@ class MemoryFeed:
         for kept in self._kept():
             # Whoever served them before has ended.
             kept.claimed = False
-        return {room: room in self._paused for room in (*self._rooms, *self._paused)}
+        return {
+            room: Standing(paused=room in self._paused, waiting=room in self._rooms)
+            for room in (*self._rooms, *self._paused)
+        }
 
     def _new_id(self, room: str) -> str:
         names = (f"m{number}" for number in self._numbers)
@@ -107,16 +110,16 @@ class MemoryFeed:
     def _kept(self) -> list[_Kept]:
         return [kept for room in self._rooms.values() for kept in room.values()]
 
-    async def next(self, room: str) -> Message | None:
+    async def next(self, room: str) -> Message | Literal[Claim.PAUSED] | None:
         """See `turnstop.feeds.Feed`.
 
         **Cancellation:** changes nothing.
         """
         await trio.lowlevel.checkpoint()
-        found = (
-            None if room in self._paused else next(iter(self._rooms.get(room, {}).values()), None)
-        )
-        return None if found is None else found.message
+        found = next(iter(self._rooms.get(room, {}).values()), None)
+        if found is None:
+            return None
+        return Claim.PAUSED if room in self._paused else found.message
 
     async def claim(self, message: Message) -> Claim:
         """See `turnstop.feeds.Feed`.

@@ -15,11 +15,11 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Literal, final
 
 import trio
 
-from .._inbox import Claim, Control, ControlKind, Message
+from .._inbox import Claim, Control, ControlKind, Message, Standing
 from ._file import FeedInUse, File, locked, open_file
 from ._keeping import REMEMBERED, IdTaken, to_plain
 from ._rows import can_be_kept, look, to_message, to_text
@@ -141,19 +141,20 @@ class SqliteFeed:
             if item is not None:
                 self._unheard.append(item)
 
-    async def rooms(self) -> Mapping[str, bool]:
+    async def rooms(self) -> Mapping[str, Standing]:
         """See `turnstop.feeds.Feed`.
 
         **Cancellation:** changes nothing.
         """
         self._claimed.clear()
         found = await self._fetch(
-            "SELECT room, 0 FROM messages WHERE ended IS NULL UNION SELECT room, 1 FROM paused"
-            " ORDER BY 2"
+            "SELECT room, MAX(paused), MAX(waiting) FROM ("
+            "SELECT room, 0 AS paused, 1 AS waiting FROM messages WHERE ended IS NULL"
+            " UNION SELECT room, 1, 0 FROM paused) GROUP BY room"
         )
-        return {room: bool(paused) for room, paused in found}
+        return {room: Standing(bool(paused), bool(waiting)) for room, paused, waiting in found}
 
-    async def next(self, room: str) -> Message | None:
+    async def next(self, room: str) -> Message | Literal[Claim.PAUSED] | None:
         """See `turnstop.feeds.Feed`.
 
         **Cancellation:** changes nothing.
@@ -162,11 +163,14 @@ class SqliteFeed:
             await trio.lowlevel.checkpoint()
             return None
         found = await self._fetch(
-            "SELECT room, id, content, attempt FROM messages WHERE ended IS NULL AND room = ?"
-            " AND room NOT IN (SELECT room FROM paused) ORDER BY number LIMIT 1",
+            "SELECT room IN (SELECT room FROM paused), room, id, content, attempt FROM messages"
+            " WHERE ended IS NULL AND room = ? ORDER BY number LIMIT 1",
             room,
         )
-        return to_message(*found[0]) if found else None
+        if not found:
+            return None
+        is_paused, *row = found[0]
+        return Claim.PAUSED if is_paused else to_message(*row)
 
     async def claim(self, message: Message) -> Claim:
         """See `turnstop.feeds.Feed`.

@@ -16,7 +16,7 @@ from typing import Any, final
 import attrs
 import trio
 
-from .._inbox import Applied, Control, Delivery, Inbox, Message
+from .._inbox import Applied, Control, Delivery, Inbox, Message, Standing
 from ..events import Ask, Event
 from ..feeds import IdTaken
 from ._ring import Record, Ring
@@ -220,6 +220,14 @@ class Desk:
             seat.shown_paused = paused
             self.tell(seat, "paused" if paused else "resumed", told or {})
 
+    def note_rooms(self, rooms: Mapping[str, Standing]) -> None:
+        """These are in the feed, before anything is handled."""
+        waiting = [room for room, standing in rooms.items() if standing.waiting]
+        # Of the others, as many as there is place for: the first to be forgotten.
+        others = [room for room, standing in rooms.items() if not standing.waiting]
+        for room in [*others[: max(0, self.settings.rooms - len(waiting))], *waiting]:
+            self.seat(room)
+
     def note_message(self, message: Message) -> None:
         """It is in the feed, and not finished as far as is known."""
         seat = self.seat(message.room)
@@ -248,20 +256,11 @@ class Desk:
         seat = self.seats.get(room)
         return () if seat is None else tuple(seat.waiting)
 
-    def note_none_soon(self, room: str, waiting: Iterable[str]) -> None:
-        """The feed has said that there is none: see what that means to the room, behind this step.
-
-        These may be finished, and have been announced too late. But the feed says so too of a room
-        that it takes for paused, though it was resumed.
-        """
-        trio.lowlevel.current_trio_token().run_sync_soon(self._note_none, room, waiting)
-
-    def _note_none(self, room: str, waiting: Iterable[str]) -> None:
-        seat, inbox = self.seats.get(room), self._inbox
-        if seat is None or inbox is None or inbox.is_paused(room) or not inbox.is_idle(room):
-            return
-        for id in waiting:
-            seat.waiting.pop(id, None)
+    def note_none(self, room: str, waiting: Iterable[str]) -> None:
+        """The feed has said that none of these is unfinished: it has announced them too late."""
+        if (seat := self.seats.get(room)) is not None:
+            for id in waiting:
+                seat.waiting.pop(id, None)
 
     # The rooms and their rings.
 
