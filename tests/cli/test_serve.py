@@ -6,6 +6,7 @@ import importlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -161,6 +162,49 @@ def test_a_second_signal_ends_it_whatever_refuses(tmp_path: Path) -> None:
         assert time.monotonic() - begun < 30
 
 
+def test_a_control_says_what_it_has_done_and_how_to_go_on() -> None:
+    with serve() as program:
+        program.told("send", "a room", "count to 5000")
+        turn = program.wait_for(is_text, "a%20room")["turn_id"]
+        stopped = program.run("stop", "a room", "--wait").stdout.splitlines()
+        hint = "to go on: turnstop play 'a room'"
+        assert stopped[0] == f"stop: 1 room paused, stopping {turn}; {hint}"
+        assert stopped[1].startswith("a room: STOPPED sent ")
+        assert program.run("play", "--all").stdout == "play: 1 room may go on\n"
+        program.told("send", "other", "count to 1")
+        program.told("stop", "--all", "--wait")
+        again = program.run("stop", "--all").stdout
+        assert again == "stop: 2 rooms paused, no turn to stop; to go on: turnstop play --all\n"
+        assert program.run("interrupt", "other").stdout == "interrupt: no turn to stop\n"
+
+
+def test_watch_waits_for_a_room_that_is_not_there_yet() -> None:
+    with (
+        serve() as program,
+        subprocess.Popen(
+            [*COMMAND, "watch", "--url", program.url, "kitchen"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TURNSTOP_TOKEN": TOKEN},
+        ) as watching,
+    ):
+        assert watching.stdout is not None
+        assert watching.stderr is not None
+        told = watching.stderr.readline()
+        assert told == "there is no room 'kitchen' yet: a message makes it\n"
+        program.told("send", "other", "count to 1")
+        program.told("send", "kitchen", "count to 1")
+        assert watching.stdout.readline().startswith("kitchen: message waiting")
+        program.end()
+        out, _ = watching.communicate(timeout=30)
+        assert (watching.returncode, "other" in out) == (0, False)
+
+
+WHY = "[Errno 111] Connection refused"
+GOOD = "http://HOST:PORT"
+
+
 def test_a_client_says_in_one_line_what_was_wrong() -> None:
     with serve() as program:
         wrong = program.run("send", "kitchen", "x", token="wrong")
@@ -170,11 +214,24 @@ def test_a_client_says_in_one_line_what_was_wrong() -> None:
         assert (nowhere.exit_code, nowhere.stdout) == (1, "")
         assert "there is no room 'nowhere'" in nowhere.stderr
         assert program.run("stop").exit_code == 2
+        both = program.run("stop", "--all", "kitchen")
+        assert both.exit_code == 2
+        assert "--all is all rooms: leave it out, or 'kitchen'" in both.stderr
+        for name in ("", ".", ".."):
+            for command in (["send", name, "x"], ["stop", name], ["watch", name]):
+                bad = program.run(*command)
+                assert (bad.exit_code, bad.stdout) == (2, "")
+                assert f"no room can be called {name!r}" in bad.stderr
         assert program.run("stop", "--all").exit_code == 0
         program.end()
         gone = program.run("watch")
         assert (gone.exit_code, gone.stderr.count("\n")) == (2, 1)
         assert "no server answers" in gone.stderr
+    assert gone.stderr == f"Error: no server answers at {program.url}: {WHY}; see --url\n"
+    for url in ("notaurl", "ftp://localhost", "http://", "localhost:8000"):
+        none = program.run("send", "kitchen", "x", "--url", url)
+        assert none.exit_code == 2
+        assert none.stderr == f"Error: {url} is no address of a server: it has to be {GOOD}\n"
     assert program.run("watch", "--url", "http://[", token="").exit_code == 2
     assert program.run("send", "kitchen", "x", "--url", "http://[").exit_code == 2
 
@@ -234,6 +291,28 @@ def test_what_is_no_factory_of_a_backend_is_said_in_one_line(
     assert f"factories:{name} is no factory of a backend" in result.stderr
     assert result.stderr.endswith(f"{says}\n")
     assert result.stderr.count("\n") == 1
+
+
+def test_a_module_in_the_current_folder_is_found_by_the_command_as_it_is_installed(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "factories.py").write_text(FACTORIES)
+    (tmp_path / "bin").mkdir()
+    # What pip installs is a script in another folder.
+    script = tmp_path / "bin" / "command.py"
+    script.write_text("from turnstop.cli.main import main; main()")
+    command = [sys.executable, str(script), "serve", "--port", "0", "factories:coroutine"]
+    for safe, says in (("", "returns a coroutine"), ("1", "there is no module factories here")):
+        result = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            cwd=tmp_path,
+            env=environment(PYTHONSAFEPATH=safe),
+        )
+        assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+        assert says in result.stderr
 
 
 def test_what_an_adapter_needs_is_said_as_it_says_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import os
 import secrets
 import sqlite3
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import trio
@@ -32,7 +32,7 @@ class Positive(click.FloatRange):
         self._or_inf = or_inf
 
     def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """As click has it: the number, or `fail`."""
         found = float(super().convert(value, param, ctx))
