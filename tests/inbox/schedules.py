@@ -255,10 +255,10 @@ class Ledger(World):
     def _decide(self, inbox: Inbox, room: str, control: Control) -> None:
         if control.kind is PLAY:
             self.paused.discard(room)
-            if control.id is None or control.id not in inbox._applied:
+            if control.key not in inbox._applied:
                 self.stopped.discard(room)
             return
-        if control.id is not None and control.id in inbox._applied:
+        if control.key in inbox._applied:
             return
         served = inbox._served.get(room)
         delivery = None if served is None else served.delivery
@@ -304,6 +304,8 @@ class Ledger(World):
             handle_within=self.setting.within,
             retire_after=self.setting.retire_after,
             probe_every=self.setting.probe_every,
+            # What a feed is not told in time, it does not know: that is judged elsewhere.
+            finish_within=2.0 if self.setting.paced is None else 1000.0,
         ):
             for number, (name, *more) in enumerate(steps[position:], position + 1):
                 if name == "restart":

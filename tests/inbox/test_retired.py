@@ -313,3 +313,21 @@ async def test_a_message_that_was_only_found_by_a_probe_and_left_makes_no_idle_r
 
 async def test_nobody_opens_a_room_but_for_a_message() -> None:
     assert not hasattr(Inbox, "open")
+
+
+async def test_an_id_of_a_control_is_its_rooms_and_its_kinds_own() -> None:
+    async with serving() as world:
+        await world.post("1", room="a")
+        await world.post("2", room="b")
+        assert world.press(STOP, "a", id="1").rooms == ("a",)
+        await settle()
+        assert world.press(STOP, "b", id="1").rooms == ("b",)
+        await settle()
+        assert world.live == []
+        assert world.press(PLAY, "a", id="1").rooms == ("a",)
+        await settle()
+        assert world.live == ["1"]
+        assert world.press(STOP, None, id="1").rooms == ("a", "b")
+        # And what comes twice is applied once.
+        assert world.press(STOP, "a", id="1").repeated
+        assert world.press(STOP, None, id="1").repeated

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import attrs
@@ -48,7 +48,8 @@ class Control:
     Attributes:
         room: None: every room.
         turn_id: only where this turn is the one that is being worked on.
-        id: two controls with one id are one, however often it comes; None: each is its own.
+        id: two of one kind, for one room and turn, with one id are one, however often it comes;
+            None: each is its own.
         reason: free text, kept in the settlement.
         source: free text: where it came from.
     """
@@ -59,6 +60,11 @@ class Control:
     id: str | None = None
     reason: str = ""
     source: str = ""
+
+    @property
+    def key(self) -> Hashable | None:
+        """What two that are one have in common; None where it is its own."""
+        return None if self.id is None else (self.kind, self.room, self.turn_id, self.id)
 
 
 class Claim(enum.Enum):

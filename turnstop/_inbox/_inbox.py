@@ -6,7 +6,7 @@ import itertools
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any, Literal, NoReturn, final
 
 import trio
@@ -53,7 +53,7 @@ class Inbox(metaclass=OnlyMadeByUs):
         self._served: dict[str, Room] = {}
         self._observe = observe
         self._retired: OrderedDict[str, bool] = OrderedDict()
-        self._applied: OrderedDict[str, None] = OrderedDict()
+        self._applied: OrderedDict[Hashable, None] = OrderedDict()
         self._numbers = itertools.count(1)
         self._received: Control | None = None
         self._is_over = False
@@ -71,15 +71,15 @@ class Inbox(metaclass=OnlyMadeByUs):
             RuntimeError: called from another thread.
         """
         trio.lowlevel.current_trio_token()
-        if control.id is not None and control.id in self._applied:
+        if control.key in self._applied:
             self._owe(control, ())
             return Applied((), repeated=True)
         receipts = self._receipts_of(control)
         if not receipts:
             logger.info("a %s has found no room: %r", control.kind.value, control.room)
-        elif control.id is not None:
+        elif control.key is not None:
             # Behind it: what failed on the way is to be applied when it comes again.
-            self._applied[control.id] = None
+            self._applied[control.key] = None
             if len(self._applied) > _REMEMBERED:
                 self._applied.popitem(last=False)
         found = join(receipt for receipt in receipts.values() if receipt is not None)
