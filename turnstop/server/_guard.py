@@ -113,7 +113,8 @@ class Guard:
         if name.lower().removesuffix(".") not in self.hosts:
             # A page may have had its own name point here (DNS rebinding).
             raise HTTPException(
-                421, "the server is not asked by this name: see --allow-host, Settings.hosts"
+                421,
+                "the server is not asked by this name: see --allow-host; in Python, Settings.hosts",
             )
 
     def _take(self, bucket: Bucket) -> None:
