@@ -418,6 +418,22 @@ async def test_a_question_that_is_withdrawn_without_a_word_is_not_asked_for_eith
         await served.until("/events", "withdrawn", ask="a")
 
 
+async def test_that_a_question_is_withdrawn_is_told_though_nothing_more_is_said() -> None:
+    async def agent(work: Work) -> None:
+        for id in "ab":
+            with trio.move_on_after(0.1):
+                await work.ask(Ask(id, "approval", "May I?", ("allow",)))
+            await trio.sleep(work.content == "slow")
+        await trio.sleep_forever()
+
+    async with serving(agent) as served:
+        for content in ("slow", "fast"):
+            await served.say(content, content)
+            with trio.fail_after(5):
+                for id in "ab":
+                    await served.until(f"/rooms/{content}/events", "withdrawn", ask=id)
+
+
 async def test_an_answer_may_name_its_turn() -> None:
     async def agent(work: Work) -> None:
         await work.ask(Ask("a", "approval", f"May I {work.content}?", ("allow",)))

@@ -11,7 +11,7 @@ import logging
 import secrets
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, final
+from typing import Any, NoReturn, final
 
 import attrs
 import trio
@@ -29,6 +29,7 @@ __all__ = ["Desk", "NotKept", "TooManyRooms"]
 logger = logging.getLogger("turnstop.server")
 
 _FINISHED = 10_000
+_LOOK_EVERY = 0.25
 
 
 class TooManyRooms(Exception):
@@ -61,6 +62,7 @@ class Desk:
     _inbox: Inbox | None = attrs.field(default=None, init=False)
     _number: int = attrs.field(default=0, init=False)
     _finished: OrderedDict[tuple[str, str], None] = attrs.field(factory=OrderedDict, init=False)
+    _asked: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.everything = Ring(self.settings.all_events, self.settings.all_bytes)
@@ -174,6 +176,7 @@ class Desk:
     async def _tell_event(self, seat: Seat, turn_id: str, event: Event) -> None:
         if isinstance(event, Ask):
             seat.asks[event.id] = question_of(event)
+            self._asked.set()
         kind, *pieces = describe(event)
         for number, fields in enumerate(pieces):
             if number:
@@ -181,6 +184,19 @@ class Desk:
                 await trio.lowlevel.checkpoint()
             self.tell(seat, kind, {"turn_id": turn_id, **fields})
         self._note_withdrawn(seat)
+
+    async def watch(self) -> NoReturn:
+        """Tell of questions that are withdrawn without a word, which nobody else notices.
+
+        **Cancellation:** nobody does any more.
+        """
+        while True:
+            await self._asked.wait()
+            while asking := [seat for seat in self.seats.values() if seat.asks]:
+                for seat in asking:
+                    self._note_withdrawn(seat)
+                await trio.sleep(_LOOK_EVERY)
+            self._asked = trio.Event()
 
     def _note_withdrawn(self, seat: Seat) -> None:
         """Tell of questions to which the agent waits for no answer any more."""
