@@ -1,4 +1,4 @@
-"""The command lines of `turnstop send`, `stop`, `interrupt`, `play` and `watch`."""
+"""The command lines of `turnstop send`, `answer`, `stop`, `interrupt`, `play` and `watch`."""
 
 from __future__ import annotations
 
@@ -7,68 +7,25 @@ import shlex
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..output import writing
+from .options import for_server, named, remote_of
 from .showing import Shower, timeline, visible
 
 if TYPE_CHECKING:
     from .remote import Remote
 
-__all__ = ["interrupt", "play", "send", "stop", "watch"]
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-class NotInstalled(click.ClickException):
-    """What a client needs is not there."""
-
-    exit_code = 2
-
-
-def _for_server(command: Command) -> Command:
-    """The options that say which server is meant."""
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
-        click.option(
-            "--token", envvar="TURNSTOP_TOKEN", help="By default what TURNSTOP_TOKEN says."
-        ),
-        click.option(
-            "--url",
-            envvar="TURNSTOP_URL",
-            default="http://127.0.0.1:8000",
-            show_default=True,
-            help="Where the server is; or what it printed, with the token behind it.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def _remote(url: str, token: str | None) -> Remote:
-    try:
-        from .remote import remote_at
-    except ImportError as error:
-        if (error.name or "").startswith("turnstop"):
-            raise
-        text = f"this needs {error.name}: python -m pip install 'turnstop[server]'"
-        raise NotInstalled(text) from None
-    return remote_at(url, token)
-
-
-def _named(ctx: click.Context, param: click.Parameter, room: str | None) -> str | None:
-    if room in ("", ".", ".."):
-        raise click.BadParameter(f"no room can be called {room!r}: it means something in a URL")
-    return room
+__all__ = ["answer", "interrupt", "play", "send", "stop", "watch"]
 
 
 @click.command()
-@click.argument("room", callback=_named)
+@click.argument("room", callback=named)
 @click.argument("text")
 @click.option("--id", "message_id", help="One that was sent before is not sent again.")
-@_for_server
+@for_server
 def send(
     room: str, text: str, message_id: str | None, url: str, token: str | None, as_json: bool
 ) -> None:
@@ -80,20 +37,54 @@ def send(
 
     content = sys.stdin.read() if text == "-" else text
     body = {"content": content} | ({"id": message_id} if message_id else {})
-    found = _remote(url, token).post(path_of(room, "messages"), body)
+    found = remote_of(url, token).post(path_of(room, "messages"), body)
     with writing("the answer"):
         click.echo(json.dumps(found) if as_json else f"sent as {visible(str(found['id']))}")
 
 
+@click.command()
+@click.argument("room", callback=named)
+@click.argument("reply")
+@click.option("--ask", help="The question's id, as watch shows it; by default the only one.")
+@for_server
+def answer(
+    room: str, reply: str, ask: str | None, url: str, token: str | None, as_json: bool
+) -> None:
+    """Answer the question of ROOM's agent with REPLY, which is one of its choices, if it has some.
+
+    Exit status: 0; 1 when nobody waits for it, or it is none of the choices; 2 when there is no
+    server; 130 when interrupted.
+    """
+    from .remote import path_of
+
+    remote = remote_of(url, token)
+    state = remote.get(path_of(room))
+    asks = [one for one in state["asks"] if ask in (None, one["id"])]
+    if not asks:
+        raise click.ClickException("nobody waits for an answer to that")
+    if len(asks) > 1:
+        ids = ", ".join(visible(one["id"]) for one in asks)
+        raise click.ClickException(f"{len(asks)} questions wait: say which with --ask: {ids}")
+    (found,) = asks
+    if found["choices"] and reply not in found["choices"]:
+        choices = ", ".join(map(visible, found["choices"]))
+        raise click.ClickException(f"{visible(reply)} is none of the choices: {choices}")
+    # The turn that was seen, and not the next one.
+    body = {"ask": found["id"], "turn_id": state["turn_id"], "reply": reply}
+    told = remote.post(path_of(room, "answers"), body)
+    with writing("the answer"):
+        click.echo(json.dumps(told) if as_json else f"answered: {visible(found['text'])}")
+
+
 def _control(kind: str, text: str) -> click.Command:
     @click.command(kind, help=f"{text}\n\n{_STATUS}")
-    @click.argument("room", required=False, callback=_named)
+    @click.argument("room", required=False, callback=named)
     @click.option("--all", "every", is_flag=True, help="All rooms.")
     @click.option("--turn", "turn_id", help="Only where this turn is the one worked on.")
     @click.option("--id", "control_id", help="Two with one id are one.")
     @click.option("--reason", default="", help="Kept in the settlement.")
     @click.option("--wait", is_flag=True, help="Wait until the turns are settled.")
-    @_for_server
+    @for_server
     def control(
         room: str | None,
         every: bool,
@@ -111,7 +102,7 @@ def _control(kind: str, text: str) -> click.Command:
             raise click.UsageError(f"--all is all rooms: leave it out, or {visible(room)!r}")
         given = {"turn_id": turn_id, "id": control_id, "reason": reason}
         body = {name: value for name, value in given.items() if value}
-        remote = _remote(url, token)
+        remote = remote_of(url, token)
         from .following import wait_settled
         from .remote import path_of
 
@@ -161,8 +152,8 @@ play = _control("play", "Go on with ROOM: what a stop has left is handled anew."
 
 
 @click.command()
-@click.argument("room", required=False, callback=_named)
-@_for_server
+@click.argument("room", required=False, callback=named)
+@for_server
 def watch(room: str | None, url: str, token: str | None, as_json: bool) -> None:
     """Show what happens in ROOM, or in all rooms, until Ctrl-C or the server's end.
 
@@ -172,7 +163,7 @@ def watch(room: str | None, url: str, token: str | None, as_json: bool) -> None:
     Exit status: 0 when the server has ended; 1 when it refuses; 2 when there is none; 130 when
     interrupted.
     """
-    remote = _remote(url, token)
+    remote = remote_of(url, token)
     from .remote import path_of
 
     path = "/events" if room is None else path_of(room, "events")

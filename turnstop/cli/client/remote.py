@@ -42,9 +42,9 @@ class Unreachable(click.ClickException):
     exit_code = 2
 
 
-def path_of(room: str, what: str) -> str:
-    """The path of something of a room."""
-    return f"/rooms/{quote(room, safe='')}/{what}"
+def path_of(room: str, what: str = "") -> str:
+    """The path of a room, or of something of it."""
+    return f"/rooms/{quote(room, safe='')}" + (f"/{what}" if what else "")
 
 
 def remote_at(url: str, token: str | None) -> Remote:
