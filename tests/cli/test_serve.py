@@ -110,7 +110,7 @@ def test_a_signal_stops_every_turn_and_what_is_unfinished_is_handled_by_the_next
         program.told("send", "kitchen", "count to 2")
         program.wait_for(is_text)
         code, err = program.end(number)
-        assert (code, err) == (0, "ending: 1 turns are stopped; once more kills\n")
+        assert (code, err) == (0, "ending: 1 turn is stopped; once more kills\n")
     with serve("--file", file) as program:
         program.wait_for(is_text)
         first = program.events()[0]
@@ -141,9 +141,9 @@ def test_a_second_signal_kills_what_the_turns_have_started(tmp_path: Path) -> No
         child = int(program.wait_for(is_text)["delta"].split()[1])
         program.process.send_signal(signal.SIGTERM)
         assert program.process.stderr is not None
-        assert program.process.stderr.readline().startswith("ending: 1 turns")
+        assert program.process.stderr.readline().startswith("ending: 1 turn is")
         code, err = program.end()
-        assert (code, err) == (0, "killed 1 processes\n")
+        assert (code, err) == (0, "killed 1 process\n")
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
 
@@ -155,7 +155,7 @@ def test_a_second_signal_ends_it_whatever_refuses(tmp_path: Path) -> None:
         program.wait_for(is_text)
         program.process.send_signal(signal.SIGINT)
         assert program.process.stderr is not None
-        assert program.process.stderr.readline().startswith("ending: 1 turns")
+        assert program.process.stderr.readline().startswith("ending: 1 turn is")
         begun = time.monotonic()
         code, _ = program.end(signal.SIGTERM)
         assert code == 128 + signal.SIGTERM
@@ -176,6 +176,25 @@ def test_a_control_says_what_it_has_done_and_how_to_go_on() -> None:
         again = program.run("stop", "--all").stdout
         assert again == "stop: 2 rooms paused, no turn to stop; to go on: turnstop play --all\n"
         assert program.run("interrupt", "other").stdout == "interrupt: no turn to stop\n"
+
+
+def test_a_question_is_answered_from_a_terminal() -> None:
+    with serve() as program:
+        assert "there is no room" in program.run("answer", "kitchen", "allow").stderr
+        program.told("send", "kitchen", "tidy up")
+        program.wait_for(lambda one: one["type"] == "ask")
+        other = program.run("answer", "kitchen", "yes")
+        assert (other.exit_code, other.stdout) == (1, "")
+        assert other.stderr == "Error: yes is none of the choices: allow, deny\n"
+        none = program.run("answer", "kitchen", "allow", "--ask", "other")
+        assert (none.exit_code, none.stderr.count("\n")) == (1, 1)
+        told = program.run("answer", "kitchen", "allow")
+        assert (told.exit_code, told.stdout) == (0, "answered: May I change agent.py?\n")
+        assert program.wait_for(is_settled)["ending"] == "finished"
+        said = "".join(one["delta"] for one in program.events() if is_text(one))
+        assert "That is done." in said
+        again = program.run("answer", "kitchen", "allow")
+        assert again.stderr == "Error: nobody waits for an answer to that\n"
 
 
 def test_watch_waits_for_a_room_that_is_not_there_yet() -> None:

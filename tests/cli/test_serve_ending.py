@@ -75,7 +75,7 @@ def test_a_signal_ends_it_though_a_client_does_not_read(head: str, folder: Path)
         program.told("send", "kitchen", "x")
         program.wait_for(is_text)
         with silent_client(program, head):
-            assert program.end() == (0, "ending: 1 turns are stopped; once more kills\n")
+            assert program.end() == (0, "ending: 1 turn is stopped; once more kills\n")
 
 
 def test_it_ends_as_it_should_where_nobody_reads_what_it_says(folder: Path) -> None:
@@ -142,6 +142,22 @@ def test_a_second_signal_is_heard_where_a_pipe_is_full(folder: Path, full: int) 
         assert program.process.wait(30) == 128 + signal.SIGTERM
 
 
+def test_it_says_so_where_it_waits_for_an_agent_that_does_not_end(folder: Path) -> None:
+    budget = ("--cancel-within", "0.2", "--kill-within", "0.2")
+    with serve(*budget, "local", "telling:refusing", cwd=folder) as program:
+        program.told("send", "kitchen", "x")
+        program.wait_for(is_text)
+        program.process.send_signal(signal.SIGINT)
+        assert program.process.stderr is not None
+        lines = [program.process.stderr.readline()]
+        while "does not end" not in lines[-1]:
+            lines.append(program.process.stderr.readline())
+            assert lines[-1]
+        assert lines[0] == "ending: 1 turn is stopped; once more kills\n"
+        assert lines[-1].startswith("ending: the agent does not end, and is waited for")
+        assert program.end()[0] == 128 + signal.SIGTERM
+
+
 def test_a_closed_terminal_ends_it_and_kills_nothing_however_often_it_is_told(
     folder: Path,
 ) -> None:
@@ -150,7 +166,7 @@ def test_a_closed_terminal_ends_it_and_kills_nothing_however_often_it_is_told(
         program.wait_for(is_text)
         program.process.send_signal(signal.SIGHUP)
         assert program.process.stderr is not None
-        assert program.process.stderr.readline().startswith("ending: 1 turns")
+        assert program.process.stderr.readline().startswith("ending: 1 turn is")
         assert program.end(signal.SIGHUP) == (0, "")
     with serve("--file", "kept.db", "local", "telling:slow", cwd=folder) as program:
         program.wait_for(is_text)

@@ -141,11 +141,16 @@ class Speaker:
 
     def ends(self, live: int) -> None:
         """It was told to end, with so many turns to be stopped."""
-        self.err.say(f"ending: {live} turns are stopped; once more kills")
+        turns = "1 turn is" if live == 1 else f"{live} turns are"
+        self.err.say(f"ending: {turns} stopped; once more kills")
+
+    def waits(self) -> None:
+        """All had its time, and something of the agent has not ended."""
+        self.err.say("ending: the agent does not end, and is waited for; once more kills")
 
     def kills(self, processes: int) -> None:
         """It was told again, and has killed so many processes."""
-        self.err.say(f"killed {processes} processes")
+        self.err.say(f"killed {'1 process' if processes == 1 else f'{processes} processes'}")
 
     def close(self) -> None:
         """Wait, not for long, until all is written."""
