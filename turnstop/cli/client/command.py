@@ -81,7 +81,7 @@ def _control(kind: str, text: str) -> click.Command:
     @click.argument("room", required=False, callback=named)
     @click.option("--all", "every", is_flag=True, help="All rooms.")
     @click.option("--turn", "turn_id", help="Only where this turn is the one worked on.")
-    @click.option("--id", "control_id", help="Two with one id are one.")
+    @click.option("--id", "control_id", help="It is applied once, however often it is sent.")
     @click.option("--reason", default="", help="Kept in the settlement.")
     @click.option("--wait", is_flag=True, help="Wait until the turns are settled.")
     @for_server

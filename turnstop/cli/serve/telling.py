@@ -33,7 +33,7 @@ _WORDS: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 @attrs.define(eq=False)
 class Lines:
     """Writes lines to a stream, from a thread of its own: a pipe that is full, or a terminal that
-    is held, keeps nobody waiting. Lines for which there is no room are dropped.
+    is held, keeps nobody waiting. Lines for which there is no room are dropped, and counted.
 
     It writes to the file below the stream, so that at its exit Python has nothing to write.
     """
@@ -42,6 +42,7 @@ class Lines:
     _waiting: queue.Queue[bytes | threading.Event] = attrs.field(
         factory=lambda: queue.Queue(_MOST_LINES), init=False
     )
+    _dropped: int = attrs.field(default=0, init=False)
     _thread: threading.Thread | None = attrs.field(default=None, init=False)
 
     def say(self, text: str) -> None:
@@ -53,8 +54,13 @@ class Lines:
         if self._thread is None:
             self._thread = threading.Thread(target=self._write, args=(number,), daemon=True)
             self._thread.start()
-        with suppress(queue.Full):
+        if self._dropped:
+            text = f"... {self._dropped} lines dropped\n{text}"
+        try:
             self._waiting.put_nowait(f"{text}\n".encode(errors="backslashreplace"))
+            self._dropped = 0
+        except queue.Full:
+            self._dropped += 1
 
     def close(self) -> None:
         """Wait, not for long, until all is written."""
@@ -99,7 +105,10 @@ class _Handler(logging.Handler):
         self._lines = lines
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._lines.say(self.format(record))
+        try:
+            self._lines.say(self.format(record))
+        except Exception:
+            self.handleError(record)
 
 
 def log_to(lines: Lines, level: int) -> None:
