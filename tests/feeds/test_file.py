@@ -183,6 +183,60 @@ async def test_what_was_said_is_for_its_owner_and_goes_when_it_has_finished(tmp_
     ]
 
 
+def carelessly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As SQLite is where it was compiled to be fast and to leave what is deleted where it was."""
+    connect = _file._open
+
+    def careless(path: Path) -> sqlite3.Connection:
+        database = connect(path)
+        database.execute("PRAGMA secure_delete = OFF")
+        database.execute("PRAGMA synchronous = OFF")
+        return database
+
+    monkeypatch.setattr(_file, "_open", careless)
+
+
+async def test_what_was_said_is_not_on_the_disk_soon_after_it_has_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carelessly(monkeypatch)
+    path = tmp_path / "feed.db"
+
+    def found() -> set[str]:
+        return {one.name for one in tmp_path.iterdir() if b"secret" in one.read_bytes()}
+
+    async with open_sqlite_feed(path, poll_every=0.05) as feed, trio.open_nursery() as nursery:
+        messages = [await feed.post("a", "secret " * 100, id=str(number)) for number in range(50)]
+        assert found()
+        await received(feed, 50)
+        # Whoever serves it listens.
+        nursery.start_soon(received, feed, 2)
+        for message in messages:
+            await feed.acknowledge(message)
+        with trio.fail_after(10):
+            while found():
+                await trio.sleep(0.02)
+        # Also where another keeps it busy at first, which whoever listens is not held up by.
+        more = await feed.post("a", "secret", id="more")
+        await feed.acknowledge(more)
+        with kept_busy(path):
+            await trio.sleep(0.3)
+        with trio.fail_after(10):
+            while found():
+                await trio.sleep(0.02)
+        nursery.cancel_scope.cancel()
+    assert not found()
+
+
+async def test_what_was_posted_is_on_the_disk_before_it_is_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carelessly(monkeypatch)
+    full = 2
+    async with open_sqlite_feed(tmp_path / "feed.db") as feed:
+        assert feed._file._writer.execute("PRAGMA synchronous").fetchall() == [(full,)]
+
+
 async def test_a_file_that_is_there_keeps_who_may_read_it(tmp_path: Path) -> None:
     path = tmp_path / "feed.db"
     path.touch()

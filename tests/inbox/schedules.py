@@ -414,7 +414,7 @@ class Ledger(World):
         idle = {
             room
             for room in waiting
-            if not inbox.is_paused(room) and inbox._served[room].delivery is None
+            if not inbox.is_paused(room) and inbox._served[room]._sleeping is not None
         }
         assert not idle, f"nobody looks after {idle}: {inbox._served}"
 

@@ -88,6 +88,8 @@ def _connect(path: Path) -> sqlite3.Connection:
         database.execute("PRAGMA journal_mode = WAL").fetchall()
         # What is acknowledged to whoever posts must survive the machine, not only the program.
         database.execute("PRAGMA synchronous = FULL")
+        # What is taken out is overwritten, which not every SQLite does of itself.
+        database.execute("PRAGMA secure_delete = ON")
         # Also tells a file that cannot be written.
         _transact(database, _make)
     except BaseException:
@@ -116,6 +118,14 @@ def _check(path: Path, database: sqlite3.Connection) -> None:
 def _make(database: sqlite3.Connection) -> None:
     for statement in _SCHEMA:
         database.execute(statement)
+
+
+def _write_back(database: sqlite3.Connection) -> bool:
+    try:
+        ((is_kept, *_),) = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    except sqlite3.OperationalError:
+        return False
+    return not is_kept
 
 
 def _transact(database: sqlite3.Connection, fn: Callable[[sqlite3.Connection], Result]) -> Result:
@@ -169,6 +179,14 @@ class File:
         **Cancellation:** it is changed, or not.
         """
         return await _patiently(_transact, self._writer, fn, limiter=self._writing)
+
+    async def write_back(self) -> bool:
+        """Leave nothing in the log beside it; False where another program uses it just now.
+
+        **Cancellation:** it is left there, or not.
+        """
+        # One short try: who listens for what others have posted does not wait for them here.
+        return await trio.to_thread.run_sync(_write_back, self._writer, limiter=self._writing)
 
     async def read(self, fn: Callable[[sqlite3.Connection], Result]) -> Result:
         """Read what has been written so far.

@@ -32,8 +32,9 @@ class SqliteFeed:
     """A `turnstop.feeds.Feed` in a file. Made by `open_sqlite_feed`.
 
     What is posted is JSON: a str, a number, a list, a dict. A message that was posted has been
-    written to the disk. What it said is taken out of the file when it has finished; the ids of the
-    10,000 that have finished last are kept, over all rooms.
+    written to the disk. What it said is taken out of the file when it has finished, and out of the
+    log beside it when nobody has posted for `poll_every` seconds, or the file is closed; the ids of
+    the 10,000 that have finished last are kept, over all rooms.
     """
 
     def __init__(self, file: File, attempts: int, poll_every: float) -> None:
@@ -46,6 +47,7 @@ class SqliteFeed:
         self._unheard: list[Message | Control] = []
         self._untold: list[tuple[Control, int]] = []
         self._posted = trio.Event()
+        self._is_in_log = False
 
     # What people do.
 
@@ -124,8 +126,11 @@ class SqliteFeed:
             self._posted = trio.Event()
             await self._look()
             if not self._unheard:
-                with trio.move_on_after(self._poll_every):
+                with trio.move_on_after(self._poll_every) as scope:
                     await self._posted.wait()
+                if scope.cancelled_caught and self._is_in_log:
+                    # Nobody has posted for a while: what is finished leaves the log too.
+                    self._is_in_log = not await self._file.write_back()
         return self._unheard.pop(0)
 
     async def _look(self) -> None:
@@ -283,6 +288,7 @@ class SqliteFeed:
             database.execute("DELETE FROM messages WHERE ended <= ?", (number - REMEMBERED,))
 
         await self._file.write(write)
+        self._is_in_log = True
         self._claimed.discard(key)
 
     async def _fetch(self, query: str, *values: Any) -> list[Any]:
