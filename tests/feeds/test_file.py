@@ -214,7 +214,7 @@ async def test_what_was_said_is_not_on_the_disk_soon_after_it_has_finished(
         for message in messages:
             await feed.acknowledge(message)
         with trio.fail_after(10):
-            while found():
+            while found():  # noqa: ASYNC110
                 await trio.sleep(0.02)
         # Also where another keeps it busy at first, which whoever listens is not held up by.
         more = await feed.post("a", "secret", id="more")
@@ -222,7 +222,7 @@ async def test_what_was_said_is_not_on_the_disk_soon_after_it_has_finished(
         with kept_busy(path):
             await trio.sleep(0.3)
         with trio.fail_after(10):
-            while found():
+            while found():  # noqa: ASYNC110
                 await trio.sleep(0.02)
         nursery.cancel_scope.cancel()
     assert not found()

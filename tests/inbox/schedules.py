@@ -291,7 +291,8 @@ class Ledger(World):
     async def _serve(self, steps: list[tuple[Any, ...]], position: int) -> int | None:
         self.shutting = False
         # What it was not told in time, it does not know.
-        self.stopped = {*self.feed._paused}
+        standings = await self.feed.feed.rooms()
+        self.stopped = {room for room, standing in standings.items() if standing.paused}
         hydrate = self.setting.hydrates_in
 
         async def hydration(delivery: Delivery) -> None:

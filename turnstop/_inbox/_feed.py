@@ -113,7 +113,8 @@ class Feed(Protocol):
     async def rooms(self) -> Mapping[str, Standing]:
         """The rooms that have unfinished messages, or are paused; and how each stands.
 
-        Asked once, at the beginning: nothing is being handled.
+        Asked once, at the beginning: nothing is being handled. A room is paused too where a STOP
+        was posted for it, and nobody has received that.
 
         **Cancellation:** changes nothing.
         """

@@ -21,8 +21,8 @@ import trio
 
 from .._inbox import Claim, Control, ControlKind, Message, Standing
 from ._file import FeedInUse, File, locked, open_file
-from ._keeping import REMEMBERED, IdTaken, to_plain
-from ._rows import can_be_kept, look, to_message, to_text
+from ._keeping import REMEMBERED, IdTaken, foresee, to_plain
+from ._rows import can_be_kept, look, to_message, to_text, unheard
 
 __all__ = ["FeedInUse", "SqliteFeed", "open_sqlite_feed"]
 
@@ -157,7 +157,8 @@ class SqliteFeed:
             "SELECT room, 0 AS paused, 1 AS waiting FROM messages WHERE ended IS NULL"
             " UNION SELECT room, 1, 0 FROM paused) GROUP BY room"
         )
-        return {room: Standing(bool(paused), bool(waiting)) for room, paused, waiting in found}
+        rooms = {room: Standing(bool(paused), bool(waiting)) for room, paused, waiting in found}
+        return foresee(rooms, await self._file.read(partial(unheard, heard=self._heard)))
 
     async def next(self, room: str) -> Message | Literal[Claim.PAUSED] | None:
         """See `turnstop.feeds.Feed`.

@@ -251,6 +251,25 @@ async def _a_play_that_is_posted_resumes_at_once(feed: Any) -> None:
         await feed.applied(Control(ControlKind.STOP), ["a", "b"])
         await _press(feed, ControlKind.PLAY, room)
         _same(await feed.rooms(), {} if room is None else {"b": _PAUSED})
+        await feed.receive()
+
+
+@_promise
+async def _a_stop_that_is_posted_is_known_before_it_is_heard(feed: Any) -> None:
+    """A STOP that is posted while nobody serves has its rooms paused at the next start."""
+    await _post(feed, "a", "1")
+    await _post(feed, "b", "2")
+    await _press(feed, ControlKind.STOP, "b")
+    await _press(feed, ControlKind.STOP, "unknown")
+    await _press(feed, ControlKind.STOP, "a", turn_id="one that has ended")
+    _same(await feed.rooms(), {"a": _WAITING, "b": _LEFT})
+    await _press(feed, ControlKind.STOP, None)
+    await _press(feed, ControlKind.INTERRUPT, None)
+    await _press(feed, ControlKind.PLAY, "b")
+    _same(await feed.rooms(), {"a": _LEFT, "b": _WAITING})
+    # What was heard is for the inbox to apply.
+    await _received(feed, 8)
+    _same(await feed.rooms(), {"a": _WAITING, "b": _WAITING})
 
 
 @_promise
