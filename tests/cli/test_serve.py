@@ -170,6 +170,9 @@ def test_a_control_says_what_it_has_done_and_how_to_go_on() -> None:
         hint = "to go on: turnstop play 'a room'"
         assert stopped[0] == f"stop: 1 room paused, stopping {turn}; {hint}"
         assert stopped[1].startswith("a room: STOPPED sent ")
+        sent = program.run("send", "a room", "count to 1", "--id", "m").stdout
+        assert sent == "sent as m\nthe room is paused; to go on: turnstop play 'a room'\n"
+        assert program.run("send", "a room", "").exit_code == 2
         assert program.run("play", "--all").stdout == "play: 1 room may go on\n"
         program.told("send", "other", "count to 1")
         program.told("stop", "--all", "--wait")
@@ -236,11 +239,14 @@ def test_a_client_says_in_one_line_what_was_wrong() -> None:
         both = program.run("stop", "--all", "kitchen")
         assert both.exit_code == 2
         assert "--all is all rooms: leave it out, or 'kitchen'" in both.stderr
+        program.told("send", "kitchen", "count to 5000")
+        program.wait_for(is_text)
         for name in ("", ".", ".."):
             for command in (["send", name, "x"], ["stop", name], ["watch", name]):
                 bad = program.run(*command)
                 assert (bad.exit_code, bad.stdout) == (2, "")
                 assert f"no room can be called {name!r}" in bad.stderr
+        assert not any(map(is_settled, program.events()))
         assert program.run("stop", "--all").exit_code == 0
         program.end()
         gone = program.run("watch")

@@ -111,6 +111,31 @@ async def test_on_a_phone_a_long_question_has_its_buttons_in_sight_and_another_r
         assert await page.run("document.title") == "turnstop"
 
 
+@pytest.mark.parametrize("name", [".", ".."])
+async def test_a_room_that_a_browser_takes_for_a_path_stops_no_other(
+    name: str, tmp_path: Path
+) -> None:
+    async with serving(demonstrate) as served:
+        async with open_page(address(served), tmp_path) as page:
+            await page.open_room("kitchen")
+            await page.say("count to 5000")
+            await page.until("document.querySelector('.turn')?.textContent.includes('3 4')")
+            await page.run("document.getElementById('room-name').focus()")
+            await page.write_text(name)
+            await page.press("Enter", 13, "\r")
+            await page.until("document.getElementById('trouble').textContent.includes('no room')")
+            assert await page.text("#title") == "kitchen"
+            # Whoever posts to the feed itself may call a room so.
+            served.feed.post(name, "count to 5000")
+            last = "[...document.querySelectorAll('#rooms button')].at(-1)"
+            await page.until(f"{last}.textContent === '{name}working'")
+            await page.run(f"{last}.click()")
+            await page.click("#stop")
+            await page.until("document.getElementById('trouble').textContent.includes('STOP in .')")
+            await trio.sleep(0.3)
+            assert not (await served.state("kitchen"))["paused"]
+
+
 async def test_a_timeline_can_be_read_on_the_smallest_screen(tmp_path: Path) -> None:
     async with serving(demonstrate) as served, open_page(address(served), tmp_path) as page:
         await page.size(320, 568, phone=True)

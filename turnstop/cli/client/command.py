@@ -36,10 +36,19 @@ def send(
     from .remote import path_of
 
     content = sys.stdin.read() if text == "-" else text
+    if not content:
+        raise click.UsageError("the text is empty")
     body = {"content": content} | ({"id": message_id} if message_id else {})
-    found = remote_of(url, token).post(path_of(room, "messages"), body)
+    remote = remote_of(url, token)
+    found = remote.post(path_of(room, "messages"), body)
     with writing("the answer"):
-        click.echo(json.dumps(found) if as_json else f"sent as {visible(str(found['id']))}")
+        if as_json:
+            click.echo(json.dumps(found))
+            return
+        click.echo(f"sent as {visible(str(found['id']))}")
+        # Of a room that is paused nothing else would be heard.
+        if remote.get(path_of(room))["paused"]:
+            click.echo(f"the room is paused; to go on: turnstop play {visible(shlex.quote(room))}")
 
 
 @click.command()
@@ -76,6 +85,13 @@ def answer(
         click.echo(json.dumps(told) if as_json else f"answered: {visible(found['text'])}")
 
 
+def _check_which(room: str | None, every: bool) -> None:
+    if room is None and not every:
+        raise click.UsageError("name a room, or say --all")
+    if room is not None and every:
+        raise click.UsageError(f"--all is all rooms: leave it out, or {visible(room)!r}")
+
+
 def _control(kind: str, text: str) -> click.Command:
     @click.command(kind, help=f"{text}\n\n{_STATUS}")
     @click.argument("room", required=False, callback=named)
@@ -96,10 +112,7 @@ def _control(kind: str, text: str) -> click.Command:
         token: str | None,
         as_json: bool,
     ) -> None:
-        if room is None and not every:
-            raise click.UsageError("name a room, or say --all")
-        if room is not None and every:
-            raise click.UsageError(f"--all is all rooms: leave it out, or {visible(room)!r}")
+        _check_which(room, every)
         given = {"turn_id": turn_id, "id": control_id, "reason": reason}
         body = {name: value for name, value in given.items() if value}
         remote = remote_of(url, token)
