@@ -95,7 +95,6 @@ async def test_a_stop_during_the_claim_is_shown_as_a_pause() -> None:
         await feed.called.wait()
         await served.press("kitchen", "stop")
         feed.go.set()
-        await served.until("/events", "message", state="working")
         await served.until("/events", "message", state="waiting", attempt=0)
         await trio.testing.wait_all_tasks_blocked(0.05)
         assert served.server.inbox.is_paused("kitchen")
@@ -210,6 +209,24 @@ async def test_a_message_that_is_written_while_the_server_ends_is_taken() -> Non
 async def go_later(feed: Slow) -> None:
     await trio.sleep(0.5)
     feed.go.set()
+
+
+async def test_a_message_that_waits_for_a_place_is_not_said_to_be_worked_on() -> None:
+    async with serving(wait, attrs.evolve(SETTINGS, at_once=1)) as served:
+        await served.say("first", "wait")
+        await served.until("/events", "turn", room="first")
+        await served.say("second", "wait")
+        await until(lambda: served.server.inbox.statistics().handling == 2)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        await served.press("first", "interrupt")
+        seen = []
+        async with served.events("/events") as events:
+            async for _, kind, data in events:
+                seen.append((data["room"], data.get("state", kind)))
+                if seen[-1] == ("second", "turn"):
+                    break
+        assert seen.index(("second", "waiting")) < seen.index(("first", "settlement"))
+        assert seen.index(("first", "settlement")) < seen.index(("second", "working"))
 
 
 # Ids.

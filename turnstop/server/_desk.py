@@ -157,6 +157,8 @@ class Desk:
 
         **Cancellation:** stops the turn, and waits for its settlement.
         """
+        # Not when it was claimed: it may have waited for a place since.
+        self.note_fate(delivery.message, "working")
         seat, turn = self.seat(delivery.room), delivery.turn()
         try:
             async with turn:

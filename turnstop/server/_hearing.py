@@ -59,9 +59,7 @@ class Overheard:
         **Cancellation:** as the feed's.
         """
         claim = await self.feed.claim(message)
-        if claim is Claim.MINE:
-            self.desk.note_fate(message, "working")
-        elif claim is Claim.PAUSED:
+        if claim is Claim.PAUSED:
             self.desk.look_again(message.room)
         return claim
 
