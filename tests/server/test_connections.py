@@ -16,6 +16,7 @@ from servers import HEADERS, SETTINGS, TOKEN, Served, serving
 
 from turnstop.adapters.local import Work
 from turnstop.events import ToolCall
+from turnstop.server._connections import Connection
 
 
 async def flood(work: Work) -> None:
@@ -153,6 +154,15 @@ async def test_whoever_takes_nothing_for_too_long_is_dropped() -> None:
                     if response.status_code == 200:
                         return
                 await trio.sleep(0.05)
+
+
+async def test_whoever_takes_nothing_has_no_connection_any_more() -> None:
+    ours, theirs = trio.socket.socketpair()
+    connection = Connection(trio.SocketStream(ours), 0.1)
+    with theirs, trio.fail_after(10):
+        with pytest.raises(trio.BrokenResourceError, match="does not read"):
+            await connection.send_all(b"x" * 10_000_000)
+        assert ours.fileno() == -1
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for() -> None:

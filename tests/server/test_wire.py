@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import trio
 from servers import serving
 
 from turnstop.adapters.local import Work
 from turnstop.events import Ask, Text
+from turnstop.server._desk import Desk
 from turnstop.server._wire import fit, question_of
 
 
@@ -49,6 +53,37 @@ async def test_a_choice_that_is_told_otherwise_is_the_one_that_the_agent_offers(
             await served.post(f"/rooms/{room}/answers", ask=asked["id"], reply=reply)
             said = await served.until(f"/rooms/{room}/events", "text")
             assert said["delta"] == str(number)
+
+
+class Steps(trio.abc.Instrument):
+    """Counts the steps of all tasks."""
+
+    count = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += 1
+
+
+async def test_a_long_text_lets_others_go_between_its_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def agent(work: Work) -> None:
+        work.emit(Text("x" * 1_000_000))
+
+    steps, told, tell = Steps(), list[int](), Desk.tell
+
+    def noting(desk: Desk, seat: Any, kind: str, data: Any) -> Any:
+        if kind == "text":
+            told.append(steps.count)
+        return tell(desk, seat, kind, data)
+
+    monkeypatch.setattr(Desk, "tell", noting)
+    async with serving(agent) as served:
+        trio.lowlevel.add_instrument(steps)
+        await served.say("kitchen", "x")
+        await served.until("/events", "settlement")
+        trio.lowlevel.remove_instrument(steps)
+    assert len(told) == len(set(told)) > 10
 
 
 def test_choices_that_are_too_many_leave_a_word_of_the_rest() -> None:
