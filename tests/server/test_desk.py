@@ -14,7 +14,7 @@ import trio
 import trio.testing
 from servers import SETTINGS, TOKEN, Served, serving
 
-from turnstop import Control, ControlKind
+from turnstop import Control, ControlKind, Message
 from turnstop.adapters.local import Work
 from turnstop.events import Ask, Text, ToolCall
 from turnstop.feeds import MemoryFeed
@@ -578,6 +578,30 @@ async def test_a_room_whose_message_is_being_written_is_not_forgotten() -> None:
         await idle(served, "kitchen")
         assert (await served.post("/rooms/other/messages", content="x")).status_code == 429
         feed.go.set()
+
+
+async def test_a_room_that_only_its_inbox_has_something_to_do_in_is_not_forgotten() -> None:
+    feed = Slow("applied")
+    async with serving(wait, attrs.evolve(SETTINGS, rooms=1), feed) as served:
+        await served.say("kitchen", "short")
+        await served.until("/events", "message", state="handled")
+        await idle(served, "kitchen")
+        await served.press("kitchen", "stop")
+        # The feed does not know of the stop.
+        assert (await served.post("/rooms/other/messages", content="x")).status_code == 429
+        feed.go.set()
+        await idle(served, "kitchen")
+        await served.say("other", "short")
+
+
+async def test_what_is_known_of_finished_messages_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_desk, "_FINISHED", 3)
+    desk = _desk.Desk(SETTINGS, MemoryFeed().post)
+    for number in range(10):
+        desk.note_fate(Message("kitchen", str(number), "x"), "handled")
+    assert [id for _, id in desk._finished] == ["7", "8", "9"]
 
 
 async def test_a_room_that_is_listened_to_is_not_forgotten() -> None:
