@@ -19,6 +19,7 @@ import trio
 from .._inbox import Applied, Control, Delivery, Inbox, Message, Standing
 from ..events import Ask, Event
 from ..feeds import IdTaken
+from ._log import log_event
 from ._ring import Record, Ring
 from ._seat import Seat
 from ._settings import Settings
@@ -212,8 +213,6 @@ class Desk:
     def note_control(self, control: Control, applied: Applied) -> None:
         """A control was applied in this step, whoever has pressed it."""
         turn_ids = {*applied.turn_ids}
-        for turn_id in turn_ids:
-            logger.info("%s: turn %s is asked to stop", control.kind.value, turn_id)
         told = {"reason": control.reason, "source": control.source, "id": control.id}
         for room in [*self.seats] if control.room is None else applied.rooms:
             # One that nobody has posted to is no room of this server.
@@ -317,6 +316,7 @@ class Desk:
         """Write down an event of a room; return its data as they are told."""
         self._number += 1
         told = fit({"room": seat.room, **data})
+        log_event(kind, told)
         record = Record(self._number, kind, to_line(told))
         seat.ring.add(record)
         self.everything.add(record)

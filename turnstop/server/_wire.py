@@ -50,8 +50,8 @@ class Post(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Press(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A person's wish. With `turn_id`: only where this turn is the one that is worked on. Two of one
-    kind, for one room and turn, with one `id` are one.
+    """A person's wish. With `turn_id`: only where this turn is the one that is worked on. Two of
+    one kind, for one room and turn, with one `id` are one.
     """
 
     turn_id: Name | None = None
