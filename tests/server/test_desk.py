@@ -396,6 +396,22 @@ async def test_an_event_has_a_bounded_size_and_an_answer_is_whole() -> None:
         assert len((await served.http.get("/rooms/kitchen/settlements")).content) < 200_000
 
 
+async def test_a_long_text_is_told_piece_by_piece_and_others_go_on_meanwhile() -> None:
+    desk = _desk.Desk(SETTINGS, MemoryFeed().post)
+    seat, seen = desk.seat("kitchen"), set[int]()
+
+    async def look() -> None:
+        while True:
+            seen.add(seat.ring.latest)
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(look)
+        await desk._tell_event(seat, "turn", Text("y" * 1_000_000))
+        nursery.cancel_scope.cancel()
+    assert len(seen) >= seat.ring.latest - 1 > 5
+
+
 # Questions.
 
 
