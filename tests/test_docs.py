@@ -22,6 +22,7 @@ import pytest
 import turnstop
 import turnstop.abc
 import turnstop.events
+import turnstop.feeds
 import turnstop.testing
 import turnstop.transports.aio
 from turnstop.testing import ABILITIES, LEVERS, OBLIGATIONS
@@ -67,6 +68,9 @@ NEEDS = {
     ),
     "httpx2": Need(
         lambda: importlib.util.find_spec("httpx2") is not None, "pip install 'turnstop[opencode]'"
+    ),
+    "inbox": Need(
+        lambda: importlib.util.find_spec("tenacity") is not None, "pip install 'turnstop[inbox]'"
     ),
     "lab": Need(lambda: importlib.util.find_spec("h11") is not None, "pip install 'turnstop[lab]'"),
 }
@@ -191,6 +195,7 @@ def test_reference_lists_every_public_name() -> None:
     assert sorted(_section(page, "turnstop")) == turnstop.__all__
     assert sorted(_section(page, "turnstop.abc")) == sorted(turnstop.abc.__all__)
     assert sorted(_section(page, "turnstop.events")) == sorted(events)
+    assert sorted(_section(page, "turnstop.feeds")) == sorted(turnstop.feeds.__all__)
     assert sorted(_section(page, "turnstop.testing")) == sorted(turnstop.testing.__all__)
 
 

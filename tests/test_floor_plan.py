@@ -75,7 +75,18 @@ ONLY_IN = {
         "cli.bench.copilot_child",
     },
 }
-HEAVY = ("trio_asyncio", "a2a", "httpx", "httpx2", "h11", "starlette", "click", "rich")
+HEAVY = (
+    "trio_asyncio",
+    "a2a",
+    "httpx",
+    "httpx2",
+    "h11",
+    "starlette",
+    "tenacity",
+    "click",
+    "rich",
+    "sqlite3",
+)
 MODULE_LINES = {"_turn": 300}
 MOST_MODULE_LINES = 400
 MOST_FUNCTION_LINES = 29

@@ -153,6 +153,11 @@ class Gate:
         trio.lowlevel.reschedule(task, outcome.Value(reply))
         return True
 
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """The ids of the questions that nobody has answered yet, the oldest first."""
+        return tuple(self._asks or ())
+
     def _silence(self) -> None:
         while self._asks:
             _, task = self._asks.popitem()

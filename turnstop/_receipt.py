@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol, final
 
 import attrs
@@ -67,4 +67,15 @@ def ask_all(turns: Sequence[Askable], request: StopRequest, otherwise: StopVerdi
             if verdict is not _ASKED:
                 verdict = one
     made: StopReceipt = StopReceipt._create(verdict, tuple(found))
+    return made
+
+
+def join(receipts: Iterable[StopReceipt]) -> StopReceipt:
+    """One receipt for several: who waits passes the scheduler once, and not once for each."""
+    verdict, turns = StopVerdict.NOTHING, list[Askable]()
+    for receipt in receipts:
+        turns += receipt._turns
+        if receipt._turns and verdict is not _ASKED:
+            verdict = receipt.verdict
+    made: StopReceipt = StopReceipt._create(verdict, tuple(turns))
     return made

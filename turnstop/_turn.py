@@ -186,9 +186,14 @@ class Turn(metaclass=OnlyMadeByUs):
         self._house.check_thread()
         return ask_all((self,), StopRequest("stop", reason, source), StopVerdict.STALE)
 
-    def answer(self, ask: Ask, reply: object) -> bool:
-        """Give a person's reply to an `Ask`; False where nobody waits for it any more."""
-        return self._gate.answer(ask.id, reply)
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """The ids of its questions that wait for a person, the oldest first."""
+        return self._gate.asks
+
+    def answer(self, ask: Ask | str, reply: object) -> bool:
+        """Give a person's reply to an `Ask`, or to its id; False where nobody waits for it."""
+        return self._gate.answer(ask if isinstance(ask, str) else ask.id, reply)
 
     async def wait_settled(self) -> Settlement:
         """Wait for the settlement.

@@ -88,6 +88,8 @@ async def send(session: Conversation, message: Mapping[str, Any]) -> str:
 
     Raises:
         BackendMisbehaved: it gave it none.
+
+    **Cancellation:** it may have been sent.
     """
     number = await session.send(**message)
     if not isinstance(number, str) or not number:

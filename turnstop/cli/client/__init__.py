@@ -1,0 +1,1 @@
+"""A server's rooms from a terminal: `turnstop send`, `stop`, `watch`, and the like."""

@@ -1,0 +1,1 @@
+"""`turnstop serve`: rooms over HTTP, with a page."""
