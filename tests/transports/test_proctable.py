@@ -158,7 +158,7 @@ async def test_one_whose_next_program_came_between_two_looks_is_looked_at_again(
     assert proctable._read_environment(77, SOON) == b"A=1\0"
 
 
-@pytest.mark.parametrize("place", [b"0 0 ", b"1000 0 ", b"1000 2000 "])
+@pytest.mark.parametrize("place", [b"0 0 ", b"1000 1000 ", b"1000 0 ", b"1000 2000 "])
 async def test_a_program_that_is_never_replaced_is_waited_for_in_vain_but_not_for_ever(
     place: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,7 +166,6 @@ async def test_a_program_that_is_never_replaced_is_waited_for_in_vain_but_not_fo
     shown = {"environ": b"", "statm": b"100 50 20", "stat": b"77 (sh) S " + b"0 " * 46 + place}
     waits: list[float] = []
     monkeypatch.setattr(proctable, "_read", lambda _, name: shown[name])
-    monkeypatch.setattr(proctable, "_may_look", lambda _: True)
     monkeypatch.setattr("time.monotonic", lambda: next(now))
     monkeypatch.setattr("time.sleep", waits.append)
     assert proctable._read_environment(77, deadline=500) == b""
