@@ -146,6 +146,14 @@ def wait_for_the_last(mark: str) -> list[str]:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
+    # A shell has its background jobs ignore interrupts, nohup has them ignore the terminal's end;
+    # and so would whatever is started here.
+    for number, handler in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGHUP, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
     session.config.stash[before_key] = os.environ.get(VARIABLE)
     if mark := name_run():
         sweep()

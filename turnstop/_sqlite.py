@@ -34,11 +34,13 @@ class Schema:
         application: four bytes, SQLite's `application_id`.
         version: of the schema.
         statements: what makes it; they change nothing where it is made.
+        secure_delete: overwrite what is taken out, which not every SQLite does of itself.
     """
 
     application: bytes
     version: int
     statements: tuple[str, ...]
+    secure_delete: bool = False
 
     @property
     def number(self) -> int:
@@ -62,6 +64,8 @@ def _connect(path: Path, schema: Schema) -> sqlite3.Connection:
         database.execute("PRAGMA journal_mode = WAL").fetchall()
         # What is acknowledged to whoever posts must survive the machine, not only the program.
         database.execute("PRAGMA synchronous = FULL")
+        if schema.secure_delete:
+            database.execute("PRAGMA secure_delete = ON")
         # Also tells a file that cannot be written.
         _transact(database, lambda database: _make(database, schema))
     except BaseException:
@@ -98,6 +102,14 @@ def _make(database: sqlite3.Connection, schema: Schema) -> None:
         database.execute(statement)
     database.execute(f"PRAGMA application_id = {schema.number}")
     database.execute(f"PRAGMA user_version = {schema.version}")
+
+
+def _write_back(database: sqlite3.Connection) -> bool:
+    try:
+        ((is_kept, *_),) = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    except sqlite3.OperationalError:
+        return False
+    return not is_kept
 
 
 def _transact(database: sqlite3.Connection, fn: Callable[[sqlite3.Connection], Result]) -> Result:
@@ -209,6 +221,16 @@ class Database:
         """
         what = (self._write_lock, _transact, self._writer, fn)
         return await _patiently(_alone, *what, limiter=self._writing, abandon=abandon)
+
+    async def write_back(self) -> bool:
+        """Leave nothing in the log beside it; False where another program uses it just now.
+
+        **Cancellation:** it is left there, or not.
+        """
+        # One short try: who listens for what others have posted does not wait for them here.
+        return await trio.to_thread.run_sync(
+            _alone, self._write_lock, _write_back, self._writer, limiter=self._writing
+        )
 
     async def read(
         self, fn: Callable[[sqlite3.Connection], Result], *, abandon: bool = False

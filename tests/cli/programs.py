@@ -58,12 +58,14 @@ class Program:
             pass
         return found
 
-    def wait_for(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    def wait_for(
+        self, wanted: Callable[[dict[str, Any]], bool], room: str = "kitchen"
+    ) -> dict[str, Any]:
         end = time.monotonic() + 30
         while time.monotonic() < end:
-            if found := next(filter(wanted, self.events()), None):
+            if found := next(filter(wanted, self.events(room)), None):
                 return found
-        raise AssertionError(f"not in {self.events()}")
+        raise AssertionError(f"not in {self.events(room)}")
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         self.process.send_signal(number)
@@ -77,11 +79,13 @@ def environment(cwd: Path | None = None, **env: str) -> dict[str, str]:
 
 
 @contextmanager
-def serve(*args: str, cwd: Path | None = None, **env: str) -> Iterator[Program]:
+def serve(
+    *args: str, cwd: Path | None = None, stderr: int = subprocess.PIPE, **env: str
+) -> Iterator[Program]:
     process = subprocess.Popen(
         [*COMMAND, "serve", "--port", "0", "--json", *args],
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         cwd=cwd,
         env=environment(cwd, **env),

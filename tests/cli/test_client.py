@@ -15,6 +15,11 @@ def test_what_an_agent_says_does_nothing_to_a_terminal() -> None:
     )
 
 
+def test_a_gap_is_of_all_rooms(capsys: pytest.CaptureFixture[str]) -> None:
+    Shower().show("gap", {"reason": "events were missed"})
+    assert capsys.readouterr().out == "all rooms: gap events were missed\n"
+
+
 @pytest.mark.parametrize(
     ("kind", "data"),
     [

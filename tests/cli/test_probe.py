@@ -630,16 +630,11 @@ def command() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
     def start(*args: str) -> subprocess.Popen[str]:
         script = f"import sys; sys.path.append({session._ROOT!r}); import turnstop.cli.main as m"
-        # A child takes over a SIGINT that is ignored, as it is for jobs in the background.
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-c", f"{script}; m.main()", "probe", "theirs:x", *args],
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        finally:
-            signal.signal(signal.SIGINT, before)
+        process = subprocess.Popen(
+            [sys.executable, "-c", f"{script}; m.main()", "probe", "theirs:x", *args],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         started.append(process)
         wait_until(lambda: os.path.exists("pid"))
         return process

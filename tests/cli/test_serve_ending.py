@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -75,7 +75,7 @@ def test_a_signal_ends_it_though_a_client_does_not_read(head: str, folder: Path)
         program.told("send", "kitchen", "x")
         program.wait_for(is_text)
         with silent_client(program, head):
-            assert program.end() == (0, "ending: 1 turns are stopped; once more kills\n")
+            assert program.end() == (0, "ending: 1 turn is stopped; once more kills\n")
 
 
 def test_it_ends_as_it_should_where_nobody_reads_what_it_says(folder: Path) -> None:
@@ -105,6 +105,59 @@ def test_a_second_signal_is_heard_where_nobody_reads_what_it_says(folder: Path) 
         assert program.process.wait(30) == 128 + signal.SIGTERM
 
 
+@pytest.fixture
+def full() -> Iterator[int]:
+    """A pipe that takes nothing, and is read by nobody, as that to a pager that is left alone."""
+    theirs, ours = os.pipe()
+    os.set_blocking(ours, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(ours, b"x" * 4096)
+    os.set_blocking(ours, True)
+    yield ours
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_it_serves_and_ends_as_it_should_where_a_pipe_is_full(folder: Path, full: int) -> None:
+    with serve("-v", "--file", "kept.db", cwd=folder, stderr=full) as program:
+        program.told("send", "kitchen", "count to 5000")
+        program.wait_for(is_text)
+        assert program.told("stop", "kitchen", "--wait")["settlements"]
+        assert program.end()[0] == 0
+    with serve("--file", "kept.db", cwd=folder) as program:
+        assert program.told("play", "kitchen")["rooms"] == ["kitchen"]
+        program.wait_for(is_text)
+
+
+def test_a_second_signal_is_heard_where_a_pipe_is_full(folder: Path, full: int) -> None:
+    budget = ("--cancel-within", "60", "--kill-within", "60")
+    with serve(*budget, "local", "telling:refusing", cwd=folder, stderr=full) as program:
+        program.told("send", "kitchen", "x")
+        program.wait_for(is_text)
+        program.process.send_signal(signal.SIGTERM)
+        with pytest.raises(subprocess.TimeoutExpired):
+            program.process.wait(1)
+        program.process.send_signal(signal.SIGTERM)
+        assert program.process.wait(30) == 128 + signal.SIGTERM
+
+
+def test_it_says_so_where_it_waits_for_an_agent_that_does_not_end(folder: Path) -> None:
+    budget = ("--cancel-within", "0.2", "--kill-within", "0.2")
+    with serve(*budget, "local", "telling:refusing", cwd=folder) as program:
+        program.told("send", "kitchen", "x")
+        program.wait_for(is_text)
+        program.process.send_signal(signal.SIGINT)
+        assert program.process.stderr is not None
+        lines = [program.process.stderr.readline()]
+        while "does not end" not in lines[-1]:
+            lines.append(program.process.stderr.readline())
+            assert lines[-1]
+        assert lines[0] == "ending: 1 turn is stopped; once more kills\n"
+        assert lines[-1].startswith("ending: the agent does not end, and is waited for")
+        assert program.end()[0] == 128 + signal.SIGTERM
+
+
 def test_a_closed_terminal_ends_it_and_kills_nothing_however_often_it_is_told(
     folder: Path,
 ) -> None:
@@ -113,7 +166,7 @@ def test_a_closed_terminal_ends_it_and_kills_nothing_however_often_it_is_told(
         program.wait_for(is_text)
         program.process.send_signal(signal.SIGHUP)
         assert program.process.stderr is not None
-        assert program.process.stderr.readline().startswith("ending: 1 turns")
+        assert program.process.stderr.readline().startswith("ending: 1 turn is")
         assert program.end(signal.SIGHUP) == (0, "")
     with serve("--file", "kept.db", "local", "telling:slow", cwd=folder) as program:
         program.wait_for(is_text)
@@ -157,7 +210,7 @@ def test_a_new_token_is_printed_on_a_terminal_and_nowhere_else(options: tuple[st
         url, token = told["url"], told["token"]
     else:
         url, _, token = lines[1].removeprefix("open ").strip().partition("/#token=")
-        assert lines[2].strip() == f"commands: export TURNSTOP_TOKEN={token}"
+        assert lines[2].strip() == f"commands: export TURNSTOP_URL={url} TURNSTOP_TOKEN={token}"
     assert url.startswith("http://127.0.0.1:")
     assert len(token) >= 32
 

@@ -17,7 +17,7 @@ import trio
 
 from turnstop import Control, ControlKind, Delivery, _sqlite, open_rooms, serve_rooms
 from turnstop.adapters.local import Work, open_local
-from turnstop.feeds import Claim, sqlite
+from turnstop.feeds import Claim, Standing, sqlite
 from turnstop.feeds.sqlite import FeedInUse, open_sqlite_feed
 
 from .posting import PLAY, STOP, post, press, received
@@ -54,7 +54,7 @@ async def test_who_reads_waits_for_nobody_who_writes(tmp_path: Path) -> None:
                 assert await feed.claim(one) is Claim.MINE
                 await feed.release(one)
             assert await received(feed, 2) == [one, two]
-            assert await feed.rooms() == {"a": False}
+            assert await feed.rooms() == {"a": Standing(waiting=True)}
             # It would be the time that one try to write takes, for each.
             assert time.monotonic() - begun < 1.0
             assert [len(rows(path, "SELECT * FROM messages"))] == [2]
@@ -124,7 +124,7 @@ async def test_a_locked_file_is_waited_for_and_then_told(
         monkeypatch.setattr(_sqlite, "_PATIENCE", 0.2)
         with kept_busy(path), pytest.raises(sqlite3.OperationalError, match="locked"):
             await feed.post("b", "too late")
-        assert await feed.rooms() == {"a": False}
+        assert await feed.rooms() == {"a": Standing(waiting=True)}
 
 
 async def test_a_refusal_that_failed_once_is_made_again(tmp_path: Path) -> None:
@@ -183,6 +183,60 @@ async def test_what_was_said_is_for_its_owner_and_goes_when_it_has_finished(tmp_
     ]
 
 
+def carelessly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As SQLite is where it was compiled to be fast and to leave what is deleted where it was."""
+    connect = _sqlite._open
+
+    def careless(path: Path) -> sqlite3.Connection:
+        database = connect(path)
+        database.execute("PRAGMA secure_delete = OFF")
+        database.execute("PRAGMA synchronous = OFF")
+        return database
+
+    monkeypatch.setattr(_sqlite, "_open", careless)
+
+
+async def test_what_was_said_is_not_on_the_disk_soon_after_it_has_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carelessly(monkeypatch)
+    path = tmp_path / "feed.db"
+
+    def found() -> set[str]:
+        return {one.name for one in tmp_path.iterdir() if b"secret" in one.read_bytes()}
+
+    async with open_sqlite_feed(path, poll_every=0.05) as feed, trio.open_nursery() as nursery:
+        messages = [await feed.post("a", "secret " * 100, id=str(number)) for number in range(50)]
+        assert found()
+        await received(feed, 50)
+        # Whoever serves it listens.
+        nursery.start_soon(received, feed, 2)
+        for message in messages:
+            await feed.acknowledge(message)
+        with trio.fail_after(10):
+            while found():  # noqa: ASYNC110
+                await trio.sleep(0.02)
+        # Also where another keeps it busy at first, which whoever listens is not held up by.
+        more = await feed.post("a", "secret", id="more")
+        await feed.acknowledge(more)
+        with kept_busy(path):
+            await trio.sleep(0.3)
+        with trio.fail_after(10):
+            while found():  # noqa: ASYNC110
+                await trio.sleep(0.02)
+        nursery.cancel_scope.cancel()
+    assert not found()
+
+
+async def test_what_was_posted_is_on_the_disk_before_it_is_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carelessly(monkeypatch)
+    full = 2
+    async with open_sqlite_feed(tmp_path / "feed.db") as feed:
+        assert feed._file._writer.execute("PRAGMA synchronous").fetchall() == [(full,)]
+
+
 async def test_a_file_that_is_there_keeps_who_may_read_it(tmp_path: Path) -> None:
     path = tmp_path / "feed.db"
     path.touch()
@@ -214,10 +268,10 @@ async def test_a_room_that_no_file_can_have_holds_up_no_other(tmp_path: Path) ->
         with pytest.raises(ValueError, match="surrogates"):
             await feed.post("\ud800", "work")
         await feed.applied(Control(STOP), ["a", "\ud800", "b"])
-        assert await feed.rooms() == {"a": True, "b": True}
+        assert await feed.rooms() == dict.fromkeys("ab", Standing(paused=True))
         assert await feed.next("\ud800") is None
         await feed.applied(Control(PLAY), ["\ud800", "a"])
-        assert await feed.rooms() == {"b": True}
+        assert await feed.rooms() == {"b": Standing(paused=True)}
 
 
 async def test_another_programs_file_is_left_as_it_is(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from turnstop import Control
-from turnstop.feeds import Claim
+from turnstop.feeds import Claim, Standing
 from turnstop.feeds.sqlite import FeedInUse, open_sqlite_feed
 
 from .posting import PLAY, STOP, post, press, received
@@ -54,7 +54,7 @@ async def test_what_is_not_finished_survives_and_what_is_does_not(tmp_path: Path
         await feed.fail(two, "why")
         await feed.applied(Control(STOP), ["b"])
     async with open_sqlite_feed(path, attempts=2) as feed:
-        assert await feed.rooms() == {"a": False, "b": True}
+        assert await feed.rooms() == {"a": Standing(waiting=True), "b": Standing(paused=True)}
         again = await feed.next("a")
         assert (again.id, again.attempt, again.content) == ("2", 1, {"work": "2"})
         assert [message.id for message in await received(feed, 2)] == ["2", "3"]

@@ -9,6 +9,7 @@ scheduler, so that steps meet in the middle of what the inbox does.
 from __future__ import annotations
 
 import logging
+import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -39,12 +40,19 @@ from .world import INTERRUPT, PLAY, STOP, Tap, World, serving
 
 ROOMS = ("a", "b", "c")
 BROKEN = ("receive", "next", "claim", "release", "acknowledge", "fail", "applied")
+PACED = ("next", "claim", "applied")
+PACES = (0.0, 0.0, 0.1, 0.3, 0.7, 1.0)
 TERMINAL = {"acknowledge", "fail"}
 
 
 @attrs.frozen
 class Setting:
-    """How a run is set up."""
+    """How a run is set up.
+
+    Attributes:
+        paced: calls of the feed take their time before they are what they are, and behind that:
+            each for itself, by chance, from this seed.
+    """
 
     cancel: str = "at once"
     starts_in: float = 0.0
@@ -56,6 +64,8 @@ class Setting:
     at_once: int = 32
     within: float = float("inf")
     retire_after: float | None = None
+    probe_every: float = 60.0
+    paced: int | None = None
 
     def backend(self) -> Recorder:
         acts = {
@@ -110,7 +120,9 @@ class Ledger(World):
         self.over: dict[str, str] = {}
         self.begun: dict[str, list[str]] = {room: [] for room in ROOMS}
         self.paused: set[str] = set()
-        self.decided: dict[str, ControlKind] = {}
+        self.stopped: set[str] = set()
+        self.chance = random.Random(setting.paced)
+        self.decided: dict[Delivery, ControlKind] = {}
         self.tries: dict[Delivery, Try] = {}
         self.failures: dict[str, set[Delivery | None]] = {}
         self.pressed: list[Control] = []
@@ -122,8 +134,17 @@ class Ledger(World):
     # What it overhears.
 
     def _attach(self) -> None:
+        if self.setting.paced is not None:
+            for name in PACED:
+                self.feed.levers[name] = self._pace
         for name in ("acknowledge", "fail", "release"):
             self.feed.levers[name] = self._hear(name)
+
+    async def _pace(self, call: Any, *args: Any) -> Any:
+        await trio.sleep(self.chance.choice(PACES))
+        found = await call(*args)
+        await trio.sleep(self.chance.choice(PACES))
+        return found
 
     def _hear(self, name: str) -> Any:
         async def heard(call: Any, message: Message, *more: Any) -> None:
@@ -133,8 +154,6 @@ class Ledger(World):
                 # The inbox would only try again.
                 self.faults.append(fault)
             await call(message, *more)
-            # What was pressed during this try is done with.
-            self.decided.pop(message.id, None)
             if name in TERMINAL and message.id not in {m.id for m in self._unfinished()}:
                 self.over.setdefault(message.id, name)
 
@@ -148,7 +167,7 @@ class Ledger(World):
         served = self.inbox._served.get(message.room)
         delivery = None if served is None else served.delivery
         tried = Try() if delivery is None else self.tries.get(delivery, Try())
-        decided = self.decided.get(message.id)
+        decided = None if delivery is None else self.decided.get(delivery)
         told = f"the feed was told {name} of {message.id}: {decided}, {tried}"
         if decided is None:
             may = {"acknowledge"} if tried.returned else {"fail"}
@@ -216,6 +235,7 @@ class Ledger(World):
         """What takes the place of `Inbox.control`."""
 
         def control(inbox: Inbox, control: Control) -> Applied:
+            self.check_paused(inbox)
             known = {*inbox._served, *inbox._retired}
             if control.room is None and control.kind is INTERRUPT:
                 known -= {*inbox._retired}
@@ -223,6 +243,7 @@ class Ledger(World):
             for room in reached:
                 self._decide(inbox, room, control)
             applied = original(inbox, control)
+            self.check_paused(inbox)
             self.pressed.append(control)
             if control.turn_id is None and not applied.repeated and {*applied.rooms} != reached:
                 self.faults.append(AssertionError(f"{control} reached only {applied}"))
@@ -234,8 +255,10 @@ class Ledger(World):
     def _decide(self, inbox: Inbox, room: str, control: Control) -> None:
         if control.kind is PLAY:
             self.paused.discard(room)
+            if control.key not in inbox._applied:
+                self.stopped.discard(room)
             return
-        if control.id is not None and control.id in inbox._applied:
+        if control.key in inbox._applied:
             return
         served = inbox._served.get(room)
         delivery = None if served is None else served.delivery
@@ -244,11 +267,18 @@ class Ledger(World):
         ):
             return
         if delivery is not None and delivery._open:
-            self.decided[delivery.message.id] = control.kind
+            self.decided[delivery] = control.kind
             if delivery in self.tries:
                 self.tries[delivery].race()
         if control.kind is STOP:
             self.paused.add(room)
+            self.stopped.add(room)
+
+    def check_paused(self, inbox: Inbox) -> None:
+        """No room is paused but by a STOP that no PLAY came behind."""
+        found = {room for room in ROOMS if inbox.is_paused(room)} - self.stopped
+        if found:
+            self.faults.append(AssertionError(f"paused, though they were resumed: {found}"))
 
     # What it does.
 
@@ -260,6 +290,9 @@ class Ledger(World):
 
     async def _serve(self, steps: list[tuple[Any, ...]], position: int) -> int | None:
         self.shutting = False
+        # What it was not told in time, it does not know.
+        standings = await self.feed.feed.rooms()
+        self.stopped = {room for room, standing in standings.items() if standing.paused}
         hydrate = self.setting.hydrates_in
 
         async def hydration(delivery: Delivery) -> None:
@@ -271,6 +304,9 @@ class Ledger(World):
             at_once=self.setting.at_once,
             handle_within=self.setting.within,
             retire_after=self.setting.retire_after,
+            probe_every=self.setting.probe_every,
+            # What a feed is not told in time, it does not know: that is judged elsewhere.
+            finish_within=2.0 if self.setting.paced is None else 1000.0,
         ):
             for number, (name, *more) in enumerate(steps[position:], position + 1):
                 if name == "restart":
@@ -278,6 +314,7 @@ class Ledger(World):
                     self.shutting = True
                     return number
                 await getattr(self, f"do_{name}")(*more)
+                self.check_paused(self.inbox)
             await self._drain()
             self.shutting = True
         return None
@@ -358,6 +395,8 @@ class Ledger(World):
         """Everything is resumed and finishes, whatever it takes."""
         self._mend()
         await trio.sleep(200)
+        self.check_paused(self.inbox)
+        self.check_waiting()
         for _ in range(2000):
             self.inbox.control(Control(PLAY))
             await settle()
@@ -368,6 +407,17 @@ class Ledger(World):
             if not self._unfinished() and not waiting:
                 return
         raise AssertionError(f"never finished: {self._unfinished()}, {self.inbox._served}")
+
+    def check_waiting(self) -> None:
+        """Nothing waits in a room that is neither paused nor at work, though nobody probes."""
+        inbox = self.inbox
+        waiting = {message.room for message in self._unfinished()}
+        idle = {
+            room
+            for room in waiting
+            if not inbox.is_paused(room) and inbox._served[room]._sleeping is not None
+        }
+        assert not idle, f"nobody looks after {idle}: {inbox._served}"
 
     def check_end(self) -> None:
         if self.faults:
@@ -418,6 +468,8 @@ class Schedules(RuleBasedStateMachine):
             at_once=st.sampled_from([32, 1]),
             within=st.sampled_from([float("inf"), 20.0]),
             retire_after=st.sampled_from([None, 5.0]),
+            probe_every=st.sampled_from([60.0, 1e6]),
+            paced=st.none() | st.integers(0, 99),
         )
     )
     def set_up(self, setting: Setting) -> None:

@@ -87,6 +87,24 @@ async def test_a_stop_between_two_turns_leaves_or_consumes_the_message(kind: Con
         assert fates(world) == ["release" if kind is STOP else "acknowledge"]
 
 
+async def test_of_two_turns_at_once_the_last_decides_whether_the_stop_came_too_late() -> None:
+    async def both(world: World, delivery: Delivery) -> None:
+        async with world.handling(delivery):
+            turns = delivery.turn(), delivery.turn()
+            with trio.CancelScope(shield=True):
+                for turn in turns:
+                    async with turn:
+                        await trio.sleep(1)
+
+    backend = Recorder(cancel=ending(COMPLETED))
+    async with serving(handle=both, backend=backend, feed=retrying()) as world:
+        await world.post("1")
+        world.press(STOP)
+        await trio.sleep(3)
+        assert {one.ending for one in world.settlements} == {Ending.FINISHED, Ending.UNSTARTED}
+        assert fates(world) == ["release"]
+
+
 @kinds
 async def test_a_turn_that_had_finished_is_handled_though_not_all_it_said_was_read(
     kind: ControlKind,

@@ -103,6 +103,32 @@ async def test_c3_a_message_that_is_handled_by_now_is_not_refused() -> None:
         assert (world.done, world.live, world.failed) == (["1"], ["2"], {})
 
 
+async def test_c3_a_message_that_was_to_be_refused_and_could_not_be_is_handled() -> None:
+    async with serving(backend=asking(), while_asking="refuse", probe_every=1e6) as world:
+        await world.post("1")
+
+        async def too_late(call: Any, message: Any, reason: str) -> None:
+            # Somebody else had it, and gave it back meanwhile.
+            await trio.sleep(5)
+
+        world.feed.levers["refuse"] = too_late
+        world.feed.levers["next"] = nothing_at_first(world)
+        await world.post("2")
+        assert world.inbox.answer("a", "ask-1", "yes")
+        await trio.sleep(10)
+        assert (world.done, world.live) == (["1"], ["2"])
+
+
+def nothing_at_first(world: World) -> Any:
+    """The message that is about to be refused is nobody's until that is over."""
+    until = trio.current_time() + 5
+
+    async def lever(call: Any, room: str) -> Any:
+        return None if trio.current_time() < until else await call(room)
+
+    return lever
+
+
 async def test_c4_an_answer_reaches_the_turn_and_it_goes_on() -> None:
     async with serving(backend=asking()) as world:
         await world.post("1")

@@ -8,6 +8,7 @@ import pytest
 import trio
 from kernel.backend import Recorder, ending, settle
 
+from turnstop import Control
 from turnstop.feeds import MemoryFeed
 
 from .world import PLAY, STOP, Tap, serving
@@ -78,6 +79,20 @@ async def test_e4_a_message_that_was_stopped_comes_again_after_play() -> None:
         await settle()
         assert sorted(world.live) == ["a1", "b1", "c1", "d1", "e1"]
         assert world.began.count("b1") == 2
+
+
+async def test_a_stop_that_was_posted_while_nobody_served_begins_nothing() -> None:
+    tap = waiting()
+    tap.control(Control(STOP))
+    tap.slow("receive", 1)
+    # Nor do they ask of themselves, before it is heard.
+    async with serving(feed=tap, probe_every=1e6) as world:
+        await trio.sleep(20)
+        assert world.began == []
+        assert all(world.inbox.is_paused(room) for room in ROOMS)
+        world.press(PLAY, "b")
+        await settle()
+        assert world.live == ["b1"]
 
 
 async def test_e5_a_stop_ends_what_runs_and_what_waits_in_its_room_and_only_there() -> None:

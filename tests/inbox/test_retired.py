@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import trio
-from kernel.backend import Act, Recorder, settle
+from kernel.backend import COMPLETED, Act, Recorder, ending, settle
 
 from turnstop import Applied, Control, Inbox
 from turnstop.events import Ask
-from turnstop.feeds import Claim
+from turnstop.feeds import Claim, MemoryFeed, Standing
 
-from .world import INTERRUPT, PLAY, STOP, World, serving
+from .world import INTERRUPT, PLAY, STOP, Tap, World, serving
 
 
 def living() -> int:
@@ -111,6 +111,15 @@ async def test_a_room_is_idle_while_it_has_nothing_to_do_paused_or_not() -> None
         assert not world.inbox.is_idle("a")
 
 
+async def test_a_room_is_idle_soon_behind_an_interrupt_that_the_feed_learns_of_late() -> None:
+    async with serving() as world:
+        world.feed.slow("applied", 1)
+        await world.post("1")
+        world.press(INTERRUPT)
+        await trio.sleep(2)
+        assert world.inbox.is_idle("a")
+
+
 async def test_a_stop_that_leaves_its_message_leaves_no_idle_room() -> None:
     async with serving() as world:
         await world.post("1")
@@ -147,6 +156,51 @@ async def test_a_room_that_is_dropped_forgets_its_session_and_comes_again() -> N
         assert world.live == ["3"]
 
 
+async def test_a_room_that_is_paused_at_the_start_and_has_no_messages_is_known_and_not_served() -> (
+    None
+):
+    tap = Tap(MemoryFeed())
+    tap.post("b", "work", id="1")
+    await tap.feed.applied(Control(STOP), [*"abc"])
+    async with serving(feed=tap) as world:
+        assert world.inbox.statistics().rooms == 1
+        assert [world.inbox.is_idle(room) for room in "abc"] == [True, False, True]
+        assert [world.inbox.is_paused(room) for room in "abcd"] == [True, True, True, False]
+        await world.post("2", room="c")
+        assert (world.began, world.inbox.is_paused("c")) == ([], True)
+        assert {*world.press(PLAY, None).rooms} == {*"abc"}
+        await settle()
+        assert sorted(world.live) == ["1", "2"]
+        assert {*await tap.rooms()} == {*"bc"}
+
+
+@pytest.mark.parametrize("more", [(), ("2",)])
+async def test_a_room_that_was_stopped_and_whose_message_is_finished_all_the_same_is_idle(
+    more: tuple[str, ...],
+) -> None:
+    async with serving(backend=Recorder(cancel=ending(COMPLETED)), probe_every=600) as world:
+        await world.post("1", *more)
+        world.feed.slow("applied", 1)
+        world.press(STOP)
+        await trio.sleep(2)
+        assert (world.left(), world.inbox.is_paused("a")) == ([*more], True)
+        assert world.inbox.is_idle("a") is not bool(more)
+
+
+async def test_a_room_that_only_its_feed_knows_to_be_paused_is_paused_here_with_its_message() -> (
+    None
+):
+    async with serving(retire_after=100) as world:
+        await world.feed.applied(Control(STOP), ["a"])
+        await world.post("1")
+        assert (world.inbox.is_paused("a"), world.inbox.is_idle("a")) == (True, False)
+        await trio.sleep(1000)
+        assert world.inbox.statistics().rooms == 1
+        world.press(PLAY)
+        await settle()
+        assert world.live == ["1"]
+
+
 async def test_a_message_that_comes_while_its_room_is_dropped_is_handled() -> None:
     backend = Recorder(session="s", forget=Act(takes=1.0))
     async with serving(backend=backend) as world:
@@ -180,7 +234,7 @@ async def test_a_control_for_all_opens_no_room_that_is_retired() -> None:
         assert {*world.press(STOP, None).rooms} == {*"abc"}
         assert [world.inbox.is_paused(room) for room in "abc"] == [True] * 3
         await settle()
-        assert dict.fromkeys("abc", True) == await world.feed.rooms()
+        assert dict.fromkeys("abc", Standing(paused=True)) == await world.feed.rooms()
         assert {*world.press(PLAY, None).rooms} == {*"abc"}
         assert [world.inbox.is_paused(room) for room in "abc"] == [False] * 3
         assert world.press(INTERRUPT, None).rooms == ()
@@ -232,7 +286,7 @@ async def test_a_play_finds_a_room_that_only_the_feed_knew_to_be_paused(
         await trio.sleep(10)
         await world.post("2")
         await trio.sleep(10)
-        assert (world.inbox.statistics().rooms, world.left()) == (0, ["2"])
+        assert (world.inbox.is_paused("a"), world.left()) == (True, ["2"])
         world.press(PLAY)
         await settle()
         assert world.live == ["2"]
@@ -259,3 +313,21 @@ async def test_a_message_that_was_only_found_by_a_probe_and_left_makes_no_idle_r
 
 async def test_nobody_opens_a_room_but_for_a_message() -> None:
     assert not hasattr(Inbox, "open")
+
+
+async def test_an_id_of_a_control_is_its_rooms_and_its_kinds_own() -> None:
+    async with serving() as world:
+        await world.post("1", room="a")
+        await world.post("2", room="b")
+        assert world.press(STOP, "a", id="1").rooms == ("a",)
+        await settle()
+        assert world.press(STOP, "b", id="1").rooms == ("b",)
+        await settle()
+        assert world.live == []
+        assert world.press(PLAY, "a", id="1").rooms == ("a",)
+        await settle()
+        assert world.live == ["1"]
+        assert world.press(STOP, None, id="1").rooms == ("a", "b")
+        # And what comes twice is applied once.
+        assert world.press(STOP, "a", id="1").repeated
+        assert world.press(STOP, None, id="1").repeated

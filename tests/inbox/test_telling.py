@@ -11,7 +11,7 @@ import trio
 from kernel.backend import Recorder, settle
 
 from turnstop import Control, Delivery
-from turnstop.feeds import MemoryFeed
+from turnstop.feeds import MemoryFeed, Standing
 
 from .world import INTERRUPT, PLAY, STOP, Tap, World, serving
 
@@ -126,7 +126,7 @@ async def test_one_control_that_the_feed_cannot_take_does_not_hold_up_those_behi
         world.press(INTERRUPT, reason="\ud800")
         world.press(STOP)
         await trio.sleep(70)
-        assert await world.feed.rooms() == {"a": True}
+        assert await world.feed.rooms() == {"a": Standing(paused=True)}
 
 
 async def test_receive_and_rooms_are_asked_whatever_they_raise() -> None:
@@ -194,7 +194,10 @@ async def test_what_is_pressed_while_the_feed_fails_does_not_pile_up() -> None:
             assert world.inbox.lane.owes(room)
         del world.feed.levers["applied"]
         await trio.sleep(60)
-        assert (len(world.inbox.lane), await world.feed.rooms()) == (0, {"b": True})
+        assert (len(world.inbox.lane), await world.feed.rooms()) == (
+            0,
+            {"b": Standing(paused=True)},
+        )
         assert [world.inbox.is_paused(room) for room in "abc"] == [False, True, False]
         assert all(world.inbox.is_idle(room) for room in "abc")
 
@@ -213,7 +216,7 @@ async def test_controls_for_all_rooms_do_not_pile_up_either() -> None:
         await trio.sleep(60)
         assert (len(world.inbox.lane), await world.feed.rooms()) == (
             0,
-            {f"r{number}": False for number in range(50)},
+            {f"r{number}": Standing(waiting=True) for number in range(50)},
         )
 
 
@@ -277,3 +280,58 @@ async def test_rooms_that_begin_or_are_stopped_at_once_do_not_probe_at_once() ->
         rooms = itertools.groupby(sorted(found))
         assert len(found) >= 200
         assert max(len([*same]) for _, same in rooms) < 5
+
+
+# The feed learns of a stop, and not yet of the play behind it.
+
+
+@pytest.mark.parametrize("late", [0.0, 2.0])
+async def test_a_stop_that_the_feed_learns_of_late_undoes_no_play_behind_it(late: float) -> None:
+    async with serving(probe_every=600) as world:
+        await world.post("1")
+        world.feed.slow("applied", 1)
+        world.feed.slow("next", 0.3)
+
+        async def claim(call: Any, message: Any) -> Any:
+            await trio.sleep(0.7)
+            found = await call(message)
+            # By then it knows of the play too.
+            await trio.sleep(late)
+            return found
+
+        world.feed.levers["claim"] = claim
+        world.press(STOP)
+        await trio.sleep(0.2)
+        world.press(PLAY)
+        for _ in range(70):
+            await trio.sleep(0.1)
+            assert not world.inbox.is_paused("a")
+        assert world.live == ["1"]
+
+
+async def test_that_a_room_is_paused_is_believed_while_only_an_interrupt_is_untold() -> None:
+    async with serving(probe_every=600) as world:
+        await served(world)
+        await world.feed.applied(Control(STOP), ["a"])
+        world.feed.slow("applied", 5)
+        world.press(INTERRUPT)
+
+        async def unaware(call: Any, room: str) -> Any:
+            return world.feed.unfinished(room)[0]
+
+        world.feed.levers["next"] = unaware
+        await world.post("1")
+        assert world.inbox.is_paused("a")
+
+
+async def test_a_room_of_which_the_feed_cannot_say_what_is_next_is_not_idle() -> None:
+    async with serving(retire_after=100) as world:
+        await served(world)
+
+        async def broken(call: Any, room: str) -> Any:
+            raise ValueError
+
+        world.feed.levers["next"] = broken
+        await world.post("1")
+        await trio.sleep(100)
+        assert not world.inbox.is_idle("a")

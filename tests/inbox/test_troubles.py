@@ -12,7 +12,7 @@ import trio
 from kernel.backend import Recorder, ending, settle
 
 from turnstop import Control, Delivery, serve_rooms
-from turnstop.feeds import Claim, MemoryFeed
+from turnstop.feeds import Claim, MemoryFeed, Standing
 
 from .world import INTERRUPT, PLAY, STOP, Tap, World, serving
 
@@ -146,7 +146,7 @@ async def test_the_last_controls_are_told_on_the_way_out() -> None:
     world.began.clear()
     async with serving(world=world) as world:
         await trio.sleep(30)
-        assert (world.began, world.inbox.statistics().paused) == ([], 1)
+        assert (world.began, world.inbox.is_paused("a")) == ([], True)
 
 
 async def test_the_last_controls_are_told_before_the_turns_are_settled() -> None:
@@ -184,7 +184,7 @@ async def test_what_is_pressed_while_the_rooms_unwind_is_told_at_the_end() -> No
         world.nursery.start_soon(press, world)
         await settle()
     assert world.feed.at("applied", "stop") == [0.5]
-    assert await world.feed.rooms() == {"a": True}
+    assert await world.feed.rooms() == {"a": Standing(paused=True, waiting=True)}
 
 
 async def test_an_interrupt_in_the_step_of_a_shutdown_consumes_its_message() -> None:

@@ -16,6 +16,7 @@ from turnstop import (
     StopVerdict,
     open_rooms,
 )
+from turnstop._receipt import join
 from turnstop.abc import End, How
 from turnstop.events import Usage
 
@@ -45,6 +46,21 @@ async def test_of_several_verdicts_the_first_stands_for_all() -> None:
         assert (receipt.verdict, receipt.turn_ids) == (StopVerdict.ASKED, ("0", "1"))
         assert rooms.stop("a").verdict is StopVerdict.JOINED
         assert rooms.stop_all().verdict is StopVerdict.JOINED
+
+
+@pytest.mark.parametrize("order", ["abc", "cab", "bca", "acb"])
+async def test_of_several_receipts_the_first_verdict_stands_for_all(order: str) -> None:
+    async with open_rooms(Recorder(cancel=ending(takes=1))) as rooms, trio.open_nursery() as nurse:
+        for room in "ab":
+            nurse.start_soon(occupy, rooms.turn(room, "x", turn_id=room))
+            await wait_all_tasks_blocked()
+        rooms.stop("a")
+        joined = join(rooms.stop(room) for room in order)
+        assert (joined.verdict, {*joined.turn_ids}) == (StopVerdict.ASKED, {"a", "b"})
+        joined = join(rooms.stop(room) for room in order)
+        assert joined.verdict is StopVerdict.JOINED
+        assert join([rooms.stop("c")]).verdict is StopVerdict.NOTHING
+        assert [found.room for found in await joined.settled()] == [*order.replace("c", "")]
 
 
 async def test_asked_stands_for_all_in_whatever_order_they_are_found() -> None:

@@ -54,9 +54,12 @@ class RealWorld(TappedWorld):
     async def end_tasks(self) -> None:
         """Whatever carries the lab's mark, and waits."""
         await trio.lowlevel.checkpoint()
-        for token in {exchange.token for exchange in self.lab.exchanges if exchange.token}:
-            for process in self.lab.processes(token):
-                os.kill(process.pid, signal.SIGTERM)
+        tokens = {exchange.token for exchange in self.lab.exchanges if exchange.token}
+        # On a busy machine the command is told of before it runs.
+        while not (found := [one for token in tokens for one in self.lab.processes(token)]):  # noqa: ASYNC110
+            await trio.sleep(0.01)
+        for process in found:
+            os.kill(process.pid, signal.SIGTERM)
 
 
 async def record(name: str, home: Path) -> tuple[WireFrame, ...]:

@@ -43,20 +43,14 @@ def processes_of(folder: Path) -> Iterator[int]:
 
 @contextmanager
 def bench(folder: Path, *args: str) -> Iterator[subprocess.Popen[str]]:
-    # A child takes over a SIGINT that is ignored, as it is for jobs in the background.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        process = subprocess.Popen(
-            [*COMMAND, *args],
-            env={**os.environ, "TMPDIR": str(folder)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-    finally:
-        signal.signal(signal.SIGINT, before)
-    with process:
+    with subprocess.Popen(
+        [*COMMAND, *args],
+        env={**os.environ, "TMPDIR": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
         try:
             yield process
         finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 import subprocess
 import sys
@@ -323,14 +322,7 @@ trio.run(main)
 
 def test_ctrl_c_stops_the_turns_first_and_then_ends_the_program() -> None:
     command = [sys.executable, "-W", "ignore", "-c", CTRL_C]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        # A test run in the background hands SIGINT on as ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert "turn: stopped []" in done.stdout
     assert done.stderr.rstrip().endswith("KeyboardInterrupt")
     assert done.returncode != 0

@@ -9,12 +9,14 @@ from contextlib import asynccontextmanager, suppress
 
 import attrs
 import h2.connection
+import httpx2
 import pytest
 import trio
 from servers import HEADERS, SETTINGS, TOKEN, Served, serving
 
 from turnstop.adapters.local import Work
 from turnstop.events import ToolCall
+from turnstop.server._connections import Connection
 
 
 async def flood(work: Work) -> None:
@@ -154,6 +156,15 @@ async def test_whoever_takes_nothing_for_too_long_is_dropped() -> None:
                 await trio.sleep(0.05)
 
 
+async def test_whoever_takes_nothing_has_no_connection_any_more() -> None:
+    ours, theirs = trio.socket.socketpair()
+    connection = Connection(trio.SocketStream(ours), 0.1)
+    with theirs, trio.fail_after(10):
+        with pytest.raises(trio.BrokenResourceError, match="does not read"):
+            await connection.send_all(b"x" * 10_000_000)
+        assert ours.fileno() == -1
+
+
 async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
     async with serving(idle, attrs.evolve(SETTINGS, silence=0.3)) as served:
         host, port = served.server.url.removeprefix("http://").split(":")
@@ -200,11 +211,19 @@ async def test_whoever_waits_to_be_told_to_go_on_is_told_at_once() -> None:
                 assert (await stream.receive_some()).startswith(b"HTTP/1.1 202 ")
 
 
+async def open_known(served: Served) -> socket.socket:
+    """One that has borne the token."""
+    one = open_socket(served)
+    one.send(f"GET /health HTTP/1.1\r\n{HEADERS}\r\n".encode())
+    with trio.fail_after(5):
+        await trio.lowlevel.wait_readable(one)
+    return one
+
+
 async def test_there_are_only_so_many_connections_and_one_that_ends_makes_place() -> None:
     async with serving(idle, attrs.evolve(SETTINGS, connections=3)) as served:
         assert (await served.http.get("/health")).status_code == 200
-        others = [open_socket(served), open_socket(served)]
-        await trio.sleep(0.2)
+        others = [await open_known(served), await open_known(served)]
         host, port = served.server.url.removeprefix("http://").split(":")
         async with await trio.open_tcp_stream(host, int(port)) as stream:
             await stream.send_all(f"GET /health HTTP/1.1\r\n{HEADERS}\r\n".encode())
@@ -215,6 +234,46 @@ async def test_there_are_only_so_many_connections_and_one_that_ends_makes_place(
             with trio.fail_after(4):
                 assert (await stream.receive_some()).startswith(b"HTTP/1.1 200")
         others.pop().close()
+
+
+async def hold_on(served: Served, line: bytes) -> None:
+    """A stranger, who asks often enough to keep a connection, and comes again."""
+    host, port = served.server.url.removeprefix("http://").split(":")
+    while True:
+        with suppress(OSError, trio.BrokenResourceError):
+            async with await trio.open_tcp_stream(host, int(port)) as stream:
+                while True:
+                    await stream.send_all(line + b"\r\nHost: localhost\r\n\r\n")
+                    if not await stream.receive_some():
+                        break
+                    await trio.sleep(0.5)
+        await trio.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    "line", [b"GET /health HTTP/1.1", b"GET /rooms HTTP/1.1"], ids=["open", "refused"]
+)
+async def test_strangers_who_hold_on_keep_no_stop_out(line: bytes) -> None:
+    async with serving(idle, attrs.evolve(SETTINGS, connections=10)) as served:
+        async with served.events("/events") as events, trio.open_nursery() as nursery:
+            await served.say("kitchen", "x")
+            for _ in range(12):
+                nursery.start_soon(hold_on, served, line)
+            await trio.sleep(0.5)
+            for _ in range(10):
+                headers = {"Authorization": f"Bearer {TOKEN}"}
+                url = f"{served.server.url}/rooms/kitchen/stop"
+                async with httpx2.AsyncClient(headers=headers, trust_env=False) as http:
+                    with trio.fail_after(3):
+                        assert (await http.post(url)).status_code == 202
+                await trio.sleep(0.02)
+            nursery.cancel_scope.cancel()
+        # Who bears the token has kept its place.
+        kinds = []
+        while events.statistics().current_buffer_used:
+            kinds.append(events.receive_nowait()[1])
+        assert "paused" in kinds
+        assert (await served.http.get("/health")).status_code == 200
 
 
 async def test_a_connection_that_goes_wrong_takes_no_other_with_it(

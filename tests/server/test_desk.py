@@ -14,7 +14,7 @@ import trio
 import trio.testing
 from servers import SETTINGS, TOKEN, Served, serving
 
-from turnstop import Control, ControlKind
+from turnstop import Control, ControlKind, Message
 from turnstop.adapters.local import Work
 from turnstop.events import Ask, Text, ToolCall
 from turnstop.feeds import MemoryFeed
@@ -95,7 +95,6 @@ async def test_a_stop_during_the_claim_is_shown_as_a_pause() -> None:
         await feed.called.wait()
         await served.press("kitchen", "stop")
         feed.go.set()
-        await served.until("/events", "message", state="working")
         await served.until("/events", "message", state="waiting", attempt=0)
         await trio.testing.wait_all_tasks_blocked(0.05)
         assert served.server.inbox.is_paused("kitchen")
@@ -212,6 +211,24 @@ async def go_later(feed: Slow) -> None:
     feed.go.set()
 
 
+async def test_a_message_that_waits_for_a_place_is_not_said_to_be_worked_on() -> None:
+    async with serving(wait, attrs.evolve(SETTINGS, at_once=1)) as served:
+        await served.say("first", "wait")
+        await served.until("/events", "turn", room="first")
+        await served.say("second", "wait")
+        await until(lambda: served.server.inbox.statistics().handling == 2)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        await served.press("first", "interrupt")
+        seen = []
+        async with served.events("/events") as events:
+            async for _, kind, data in events:
+                seen.append((data["room"], data.get("state", kind)))
+                if seen[-1] == ("second", "turn"):
+                    break
+        assert seen.index(("second", "waiting")) < seen.index(("first", "settlement"))
+        assert seen.index(("first", "settlement")) < seen.index(("second", "working"))
+
+
 # Ids.
 
 
@@ -300,6 +317,25 @@ async def nothing_waits(served: Served) -> None:
             await trio.sleep(0.05)
 
 
+async def test_what_waits_is_known_while_the_feed_does_not_know_of_a_play_yet() -> None:
+    feed = Slow("applied")
+    async with serving(wait, feed=feed) as served:
+        for number in range(5):
+            await served.say("kitchen", "wait", id=f"m{number}")
+        await served.until("/events", "text")
+        await served.press("kitchen", "stop")
+        feed.go.set()
+        await until(lambda: not served.server.inbox.lane.owes("kitchen"))
+        feed.go, feed.called = trio.Event(), trio.Event()
+        pressed = await served.press("kitchen", "play")
+        await feed.called.wait()
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert (await served.state("kitchen"))["waiting"] == 5
+        feed.go.set()
+        await served.until("/events", "text", after=pressed["last_event_id"])
+        assert (await served.state("kitchen"))["waiting"] == 5
+
+
 # Hostile and long.
 
 
@@ -360,6 +396,22 @@ async def test_an_event_has_a_bounded_size_and_an_answer_is_whole() -> None:
         assert len((await served.http.get("/rooms/kitchen/settlements")).content) < 200_000
 
 
+async def test_a_long_text_is_told_piece_by_piece_and_others_go_on_meanwhile() -> None:
+    desk = _desk.Desk(SETTINGS, MemoryFeed().post)
+    seat, seen = desk.seat("kitchen"), set[int]()
+
+    async def look() -> None:
+        while True:
+            seen.add(seat.ring.latest)
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(look)
+        await desk._tell_event(seat, "turn", Text("y" * 1_000_000))
+        nursery.cancel_scope.cancel()
+    assert len(seen) > 5
+
+
 # Questions.
 
 
@@ -397,6 +449,22 @@ async def test_a_question_that_is_withdrawn_without_a_word_is_not_asked_for_eith
         answer = await served.post("/rooms/kitchen/answers", ask="a", reply="allow")
         assert answer.status_code == 409
         await served.until("/events", "withdrawn", ask="a")
+
+
+async def test_that_a_question_is_withdrawn_is_told_though_nothing_more_is_said() -> None:
+    async def agent(work: Work) -> None:
+        for id in "ab":
+            with trio.move_on_after(0.1):
+                await work.ask(Ask(id, "approval", "May I?", ("allow",)))
+            await trio.sleep(work.content == "slow")
+        await trio.sleep_forever()
+
+    async with serving(agent) as served:
+        for content in ("slow", "fast"):
+            await served.say(content, content)
+            with trio.fail_after(5):
+                for id in "ab":
+                    await served.until(f"/rooms/{content}/events", "withdrawn", ask=id)
 
 
 async def test_an_answer_may_name_its_turn() -> None:
@@ -483,6 +551,38 @@ async def test_a_stop_of_all_rooms_leaves_place_for_new_ones() -> None:
         await served.until("/rooms/r0/events", "text")
 
 
+async def test_rooms_that_are_paused_in_the_file_leave_place_for_new_ones(tmp_path: Path) -> None:
+    path, few = tmp_path / "m.db", attrs.evolve(SETTINGS, rooms=5)
+    async with open_sqlite_feed(path) as feed, serving(wait, few, feed) as served:
+        for number in range(5):
+            await served.say(f"r{number}", "wait" if number == 3 else "short")
+            await served.until(f"/rooms/r{number}/events", "text")
+        await served.post("/stop")
+        await served.until("/rooms/r3/events", "message", state="waiting", attempt=0)
+    async with open_sqlite_feed(path) as feed:
+        # More than there is place for.
+        await feed.applied(Control(ControlKind.STOP), [f"old{number}" for number in range(20)])
+        async with serving(wait, few, feed) as served:
+            found = (await served.http.get("/rooms")).json()
+            assert [one["paused"] for one in found] == [True] * 5
+            assert {one["room"]: one["waiting"] for one in found if one["waiting"]} == {"r3": 1}
+            assert served.server.inbox.statistics().rooms == 1
+            await served.say("new", "wait")
+            await served.until("/rooms/new/events", "text")
+
+
+async def test_a_message_for_a_room_that_only_the_feed_knows_to_be_paused_is_shown() -> None:
+    feed = MemoryFeed()
+    async with serving(wait, feed=feed) as served:
+        await feed.applied(Control(ControlKind.STOP), ["kitchen"])
+        await served.say("kitchen", "wait")
+        await served.until("/events", "paused")
+        state = await served.state("kitchen")
+        assert (state["paused"], state["waiting"]) == (True, 1)
+        await served.press("kitchen", "play")
+        await served.until("/events", "text")
+
+
 async def test_a_room_whose_message_is_being_written_is_not_forgotten() -> None:
     feed = Slow("post")
     async with (
@@ -494,6 +594,30 @@ async def test_a_room_whose_message_is_being_written_is_not_forgotten() -> None:
         await idle(served, "kitchen")
         assert (await served.post("/rooms/other/messages", content="x")).status_code == 429
         feed.go.set()
+
+
+async def test_a_room_that_only_its_inbox_has_something_to_do_in_is_not_forgotten() -> None:
+    feed = Slow("applied")
+    async with serving(wait, attrs.evolve(SETTINGS, rooms=1), feed) as served:
+        await served.say("kitchen", "short")
+        await served.until("/events", "message", state="handled")
+        await idle(served, "kitchen")
+        await served.press("kitchen", "stop")
+        # The feed does not know of the stop.
+        assert (await served.post("/rooms/other/messages", content="x")).status_code == 429
+        feed.go.set()
+        await idle(served, "kitchen")
+        await served.say("other", "short")
+
+
+async def test_what_is_known_of_finished_messages_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_desk, "_FINISHED", 3)
+    desk = _desk.Desk(SETTINGS, MemoryFeed().post)
+    for number in range(10):
+        desk.note_fate(Message("kitchen", str(number), "x"), "handled")
+    assert [id for _, id in desk._finished] == ["7", "8", "9"]
 
 
 async def test_a_room_that_is_listened_to_is_not_forgotten() -> None:

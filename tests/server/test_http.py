@@ -77,6 +77,38 @@ async def test_the_page_and_the_document_need_no_token_and_run_nothing_from_else
             assert "unsafe" not in policy
             assert "http" not in policy
             assert TOKEN not in response.text
+            assert response.headers["cache-control"] == "no-store"
+
+
+async def test_nothing_that_is_answered_is_kept_by_a_cache() -> None:
+    async with serving(talk) as served:
+        await served.say("kitchen", "x")
+        for path in ("/rooms", "/rooms/kitchen", "/rooms/kitchen/settlements", "/nowhere"):
+            assert (await served.http.get(path)).headers["cache-control"] == "no-store"
+
+
+async def test_as_many_messages_as_it_may_are_handled_at_the_same_time() -> None:
+    async with serving(talk, attrs.evolve(SETTINGS, at_once=1)) as served:
+        await served.say("kitchen", "wait")
+        await served.until("/rooms/kitchen/events", "text")
+        await served.say("hall", "wait")
+        await trio.sleep(0.3)
+        assert (await served.state("hall"))["turn_id"] is None
+        await served.press("kitchen", "interrupt")
+        await served.until("/rooms/hall/events", "text")
+
+
+async def test_a_room_that_has_nothing_to_do_gives_its_session_back_in_time() -> None:
+    async with serving(talk, attrs.evolve(SETTINGS, retire_after=0.1)) as served:
+        await served.say("kitchen", "x")
+        await served.until("/rooms/kitchen/events", "message", state="handled")
+        for _ in range(250):
+            await trio.sleep(0.02)
+            if not served.server.inbox.statistics().rooms:
+                break
+        assert served.server.inbox.statistics().rooms == 0
+        await served.say("kitchen", "y")
+        await served.until("/rooms/kitchen/events", "text", delta="y")
 
 
 @pytest.mark.parametrize(
@@ -284,7 +316,7 @@ async def test_a_control_is_applied_once_by_its_id_and_only_to_its_turn() -> Non
         assert served.server.statistics().stopping == 0
         assert (await served.press("kitchen", "stop", turn_id=turn, id="c1"))["turn_ids"] == [turn]
         await served.press("kitchen", "play")
-        again = await served.press("kitchen", "stop", id="c1")
+        again = await served.press("kitchen", "stop", turn_id=turn, id="c1")
         assert again.pop("last_event_id")
         assert again == {"rooms": [], "turn_ids": [], "repeated": True}
 

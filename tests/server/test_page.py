@@ -71,6 +71,94 @@ async def test_a_person_starts_a_turn_answers_it_and_stops_the_next(tmp_path: Pa
         assert page.logs == []
 
 
+IN_SIGHT = """(() => {
+  const box = document.querySelector(%s).getBoundingClientRect();
+  const at = document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2);
+  return at === document.querySelector(%s);
+})()"""
+
+
+def in_sight(selector: str) -> str:
+    return IN_SIGHT.replace("%s", json.dumps(selector))
+
+
+async def test_on_a_phone_a_long_question_has_its_buttons_in_sight_and_another_room_is_told_of(
+    tmp_path: Path,
+) -> None:
+    async def agent(work: Work) -> None:
+        if work.content == "ask":
+            await work.ask(Ask("a", "approval", "May I write this?\n" * 3000, ("allow", "deny")))
+
+    async with serving(agent) as served, open_page(address(served), tmp_path) as page:
+        await page.size(375, 740, phone=True)
+        for number in range(11):
+            await page.open_room(f"room-{number}")
+        found = await page.run(
+            "document.querySelector('#rooms [aria-current]').getBoundingClientRect().right"
+        )
+        assert found <= 375
+        assert await page.run("document.title") == "turnstop"
+        await served.say("room-0", "ask")
+        await page.until("document.getElementById('asking').textContent === '1 waits for you'")
+        assert await page.run("document.title") == "(1) turnstop"
+        await page.run("document.querySelector('#rooms button').click()")
+        await page.until("document.querySelector('.ask button')")
+        await page.until(in_sight(".ask button"), 2)
+        await shoot(page, "phone-ask")
+        await page.click(".ask button")
+        await page.until("document.querySelector('.ending.finished')")
+        assert await page.text("#asking") == ""
+        assert await page.run("document.title") == "turnstop"
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+async def test_a_room_that_a_browser_takes_for_a_path_stops_no_other(
+    name: str, tmp_path: Path
+) -> None:
+    async with serving(demonstrate) as served:
+        async with open_page(address(served), tmp_path) as page:
+            await page.open_room("kitchen")
+            await page.say("count to 5000")
+            await page.until("document.querySelector('.turn')?.textContent.includes('3 4')")
+            await page.run("document.getElementById('room-name').focus()")
+            await page.write_text(name)
+            await page.press("Enter", 13, "\r")
+            await page.until("document.getElementById('trouble').textContent.includes('no room')")
+            assert await page.text("#title") == "kitchen"
+            # Whoever posts to the feed itself may call a room so.
+            served.feed.post(name, "count to 5000")
+            last = "[...document.querySelectorAll('#rooms button')].at(-1)"
+            await page.until(f"{last}.textContent === '{name}working'")
+            await page.run(f"{last}.click()")
+            await page.click("#stop")
+            await page.until("document.getElementById('trouble').textContent.includes('STOP in .')")
+            await trio.sleep(0.3)
+            assert not (await served.state("kitchen"))["paused"]
+
+
+async def test_a_timeline_can_be_read_on_the_smallest_screen(tmp_path: Path) -> None:
+    async with serving(demonstrate) as served, open_page(address(served), tmp_path) as page:
+        await page.size(320, 568, phone=True)
+        await page.open_room("kitchen")
+        await page.say("count to 5000")
+        await page.until("document.querySelector('.turn')?.textContent.includes('3 4')")
+        await page.click("#stop")
+        await page.until("document.querySelector('.ending.stopped')")
+        boxes = await page.run(
+            "[...document.querySelectorAll('.timeline li *')].map((one) => {"
+            " const range = document.createRange(); range.selectNodeContents(one);"
+            " const { left, top, right, bottom } = range.getBoundingClientRect();"
+            " return [left, top, right, bottom]; })"
+        )
+        await shoot(page, "small")
+        assert len(boxes) == 10
+        for index, (left, top, right, bottom) in enumerate(boxes):
+            assert right <= 320
+            for other in boxes[index + 1 :]:
+                apart = other[0] >= right or other[2] <= left
+                assert apart or other[1] >= bottom - 1 or other[3] <= top + 1
+
+
 async def test_all_of_it_goes_by_keyboard(tmp_path: Path) -> None:
     async with serving(demonstrate) as served, open_page(address(served), tmp_path) as page:
         await page.open_room("kitchen")
@@ -103,7 +191,7 @@ async def test_hostile_text_is_text(tmp_path: Path) -> None:
                 assert found == HOSTILE
             assert await page.run("document.querySelectorAll('main img, main script').length") == 0
             await trio.sleep(0.2)
-            assert await page.run("document.title") == "turnstop"
+            assert await page.run("document.title") == "(1) turnstop"
             assert page.logs == []
 
 

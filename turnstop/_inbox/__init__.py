@@ -24,5 +24,6 @@ from ._feed import Control as Control
 from ._feed import ControlKind as ControlKind
 from ._feed import Feed as Feed
 from ._feed import Message as Message
+from ._feed import Standing as Standing
 from ._inbox import Inbox as Inbox
 from ._inbox import serve_rooms as serve_rooms

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Literal, Protocol
 
 import attrs
 
-__all__ = ["Claim", "Control", "ControlKind", "Feed", "Message"]
+__all__ = ["Claim", "Control", "ControlKind", "Feed", "Message", "Standing"]
 
 
 @attrs.frozen
@@ -48,7 +48,8 @@ class Control:
     Attributes:
         room: None: every room.
         turn_id: only where this turn is the one that is being worked on.
-        id: two controls with one id are one, however often it comes; None: each is its own.
+        id: two of one kind, for one room and turn, with one id are one, however often it comes;
+            None: each is its own.
         reason: free text, kept in the settlement.
         source: free text: where it came from.
     """
@@ -59,6 +60,11 @@ class Control:
     id: str | None = None
     reason: str = ""
     source: str = ""
+
+    @property
+    def key(self) -> Hashable | None:
+        """What two that are one have in common; None where it is its own."""
+        return None if self.id is None else (self.kind, self.room, self.turn_id, self.id)
 
 
 class Claim(enum.Enum):
@@ -71,7 +77,20 @@ class Claim(enum.Enum):
     BUSY = "busy"
     """Somebody else handles it."""
     PAUSED = "paused"
-    """Its room is paused, which was not known here."""
+    """Its room is paused, which may not have been known here."""
+
+
+@attrs.frozen
+class Standing:
+    """How a room stands in its feed.
+
+    Attributes:
+        paused: a STOP was applied, and no PLAY since.
+        waiting: it has messages that are not finished.
+    """
+
+    paused: bool = False
+    waiting: bool = False
 
 
 class Feed(Protocol):
@@ -91,18 +110,20 @@ class Feed(Protocol):
         """
         ...
 
-    async def rooms(self) -> Mapping[str, bool]:
-        """The rooms that have unfinished messages, or are paused; and whether each is paused.
+    async def rooms(self) -> Mapping[str, Standing]:
+        """The rooms that have unfinished messages, or are paused; and how each stands.
 
-        Asked once, at the beginning: nothing is being handled.
+        Asked once, at the beginning: nothing is being handled. A room is paused too where a STOP
+        was posted for it, and nobody has received that.
 
         **Cancellation:** changes nothing.
         """
         ...
 
-    async def next(self, room: str) -> Message | None:
-        """The room's oldest message that is not finished; None where there is none, or the room is
-        paused.
+    async def next(self, room: str) -> Message | Literal[Claim.PAUSED] | None:
+        """The room's oldest message that is not finished; None where there is none.
+
+        `Claim.PAUSED` where there is one, and the room is paused.
 
         **Cancellation:** changes nothing.
         """

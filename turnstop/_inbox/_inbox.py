@@ -6,7 +6,7 @@ import itertools
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any, Literal, NoReturn, final
 
 import trio
@@ -20,7 +20,7 @@ from .._unwrap import open_private_nursery, reraise
 from ._alarm import Alarm
 from ._applied import Applied, InboxStatistics
 from ._delivery import Delivery
-from ._feed import Control, ControlKind, Feed, Message
+from ._feed import Control, ControlKind, Feed, Message, Standing
 from ._lane import Lane
 from ._room import Room, Rules
 from ._telling import Telling
@@ -53,7 +53,7 @@ class Inbox(metaclass=OnlyMadeByUs):
         self._served: dict[str, Room] = {}
         self._observe = observe
         self._retired: OrderedDict[str, bool] = OrderedDict()
-        self._applied: OrderedDict[str, None] = OrderedDict()
+        self._applied: OrderedDict[Hashable, None] = OrderedDict()
         self._numbers = itertools.count(1)
         self._received: Control | None = None
         self._is_over = False
@@ -71,15 +71,15 @@ class Inbox(metaclass=OnlyMadeByUs):
             RuntimeError: called from another thread.
         """
         trio.lowlevel.current_trio_token()
-        if control.id is not None and control.id in self._applied:
+        if control.key in self._applied:
             self._owe(control, ())
             return Applied((), repeated=True)
         receipts = self._receipts_of(control)
         if not receipts:
             logger.info("a %s has found no room: %r", control.kind.value, control.room)
-        elif control.id is not None:
+        elif control.key is not None:
             # Behind it: what failed on the way is to be applied when it comes again.
-            self._applied[control.id] = None
+            self._applied[control.key] = None
             if len(self._applied) > _REMEMBERED:
                 self._applied.popitem(last=False)
         found = join(receipt for receipt in receipts.values() if receipt is not None)
@@ -212,6 +212,14 @@ class Inbox(metaclass=OnlyMadeByUs):
 
     # What its rooms, and `serve_rooms`, call.
 
+    def begin(self, room: str, standing: Standing) -> None:
+        """Take over a room as the feed has it."""
+        if standing.waiting or not standing.paused:
+            self._open(room, paused=standing.paused)
+        else:
+            # There is nothing to do in it, and it was stopped: as if it had been retired since.
+            self._remember(room, True)
+
     async def listen(self, while_asking: Literal["queue", "refuse"]) -> NoReturn:
         """Take what the feed receives.
 
@@ -252,11 +260,14 @@ class Inbox(metaclass=OnlyMadeByUs):
         if not room.is_idle:
             return False
         del self._served[room.name]
-        self._retired[room.name] = room.paused
+        self._remember(room.name, room.paused)
+        return True
+
+    def _remember(self, name: str, paused: bool) -> None:
+        self._retired[name] = paused
         if len(self._retired) > _RETIRED:
             # That one is paused, the feed knows.
             self._retired.popitem(last=False)
-        return True
 
 
 async def serve_rooms(
@@ -315,8 +326,8 @@ async def serve_rooms(
     inbox: Inbox = Inbox._create(rooms, feed, rules, at_once, observe)
     try:
         async with open_private_nursery() as inbox.nursery:
-            for room, paused in (await inbox.telling.insist(feed.rooms)).items():
-                inbox._open(room, paused=paused)
+            for room, standing in (await inbox.telling.insist(feed.rooms)).items():
+                inbox.begin(room, standing)
             inbox.nursery.start_soon(inbox.lane.run)
             inbox.nursery.start_soon(inbox.alarm.run)
             task_status.started(inbox)

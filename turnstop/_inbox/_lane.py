@@ -89,6 +89,12 @@ class Lane:
         """Whether there is a control of this room that the feed does not know of."""
         return room in self._rooms
 
+    def owes_play(self, room: str) -> bool:
+        """Whether the feed takes the room for paused, or may, though it was resumed since."""
+        return self.owes(room) and any(
+            one.control.kind is ControlKind.PLAY and room in one.rooms for one in self._owed
+        )
+
     def _thin_out(self) -> None:
         # The first may be on its way.
         first, *rest = self._owed

@@ -88,6 +88,7 @@ class Room:
     _revision: int = 0
     _plays: int = 0
     _skipped: str | None = None
+    _unsure: bool = False
     rings_at: float = math.inf
     _sleeping: trio.lowlevel.Task | None = None
     _interval: float = 0.0
@@ -200,28 +201,51 @@ class Room:
     async def _choose(self) -> Message | None:
         if not self.paused and self.synthetic:
             return self.synthetic[0]
-        if (self.paused or not self._nudged) and trio.current_time() < self._due:
+        has_news = self._unsure if self.paused else self._nudged
+        if not has_news and trio.current_time() < self._due:
             return None
         if self.paused and self._is_untold:
             # The feed, which does not know that the room is paused, would seem to resume it.
             self._reset()
             return None
-        self._nudged, revision = False, self._revision
-        message: Message | None = await self.keeper.telling.tell(self.keeper.feed.next, self.name)
-        if message is not None:
-            self.empty = False
-        if revision != self._revision:
-            self._nudged = True
-            return None
+        found = await self._ask()
         if trio.current_time() >= self._due:
             self._due = trio.current_time() + self._interval
-        if message is None and not self.paused:
-            self.empty = self.empty or not (self._nudged or self._is_untold)
+        if found is None and not self.paused:
             self._interval = min(2 * self._interval, 2 * self.keeper.rules.probe_every)
-        elif message is not None and self.paused:
+        elif found is not None and self.paused:
             logger.info("room %r goes on: it was resumed, and no PLAY has come here", self.name)
             self.paused = False
-        return message
+        return found
+
+    async def _ask(self) -> Message | None:
+        """What the feed has for it; None where a control has come meanwhile."""
+        self._nudged = self._unsure = False
+        revision, is_resumed = self._revision, self._is_resumed
+        found = await self.keeper.telling.tell(
+            self.keeper.feed.next, self.name, otherwise=Claim.BUSY
+        )
+        if found is not None:
+            self.empty = False
+        elif not self._nudged:
+            self.empty = True
+        if revision != self._revision:
+            self._nudged = self._unsure = True
+            return None
+        if found is Claim.PAUSED:
+            self._note_paused(is_resumed)
+        return None if isinstance(found, Claim) else found
+
+    @property
+    def _is_resumed(self) -> bool:
+        """The feed may take it for paused, and does not know of the PLAY behind that."""
+        return self.keeper.lane.owes_play(self.name)
+
+    def _note_paused(self, is_resumed: bool) -> None:
+        """The feed has said so; not where, when it was asked, it did not know of a PLAY."""
+        if not (is_resumed or self.paused):
+            self.paused = True
+            self._reset()
 
     async def _rest(self) -> bool:
         """Wait for something to do; False where the room was retired instead."""
@@ -254,6 +278,8 @@ class Room:
                 await self._tell_at_last(message, fate, reason)
                 raise
             await self._tell(message, fate, reason)
+            # Paused or not: whether there are others, which it would not ask for.
+            self._unsure = fate is not Fate.LEFT
             return True
         finally:
             self.delivery = None
@@ -262,6 +288,7 @@ class Room:
         message, plays = delivery.message, self._plays
         if message.synthetic:
             return True
+        is_resumed = self._is_resumed
         claim = await self.keeper.telling.tell(
             self.keeper.feed.claim, message, otherwise=Claim.BUSY
         )
@@ -269,9 +296,8 @@ class Room:
             # There may be a next one; but a feed that gives this one again is not asked at once.
             self._nudged = self._nudged or message.id != self._skipped
             self._skipped = message.id
-        elif claim is Claim.PAUSED and plays == self._plays and not self.paused:
-            self.paused = True
-            self._reset()
+        elif claim is Claim.PAUSED:
+            self._note_paused(is_resumed or plays != self._plays)
         # An INTERRUPT consumes it, whatever the feed has learnt meanwhile.
         return claim is Claim.MINE or (claim is Claim.PAUSED and delivery.is_interrupted)
 

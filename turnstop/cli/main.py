@@ -7,12 +7,14 @@ import importlib
 import click
 
 _COMMANDS = {
+    "answer": "turnstop.cli.client.command:answer",
     "bench": "turnstop.cli.bench.command:bench",
     "interrupt": "turnstop.cli.client.command:interrupt",
     "journal": "turnstop.cli.journal.command:journal",
     "lab": "turnstop.cli.lab.command:lab",
     "play": "turnstop.cli.client.command:play",
     "probe": "turnstop.cli.probe.command:probe",
+    "rooms": "turnstop.cli.client.listing:rooms",
     "send": "turnstop.cli.client.command:send",
     "serve": "turnstop.cli.serve.command:serve",
     "stop": "turnstop.cli.client.command:stop",

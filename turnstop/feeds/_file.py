@@ -38,6 +38,7 @@ SCHEMA: Final = Schema(
             control TEXT NOT NULL
         )""",
     ),
+    secure_delete=True,
 )
 
 

@@ -13,7 +13,7 @@ import attrs
 
 from .._inbox import Control, ControlKind, Message
 
-__all__ = ["can_be_kept", "look", "to_message", "to_text"]
+__all__ = ["can_be_kept", "look", "to_message", "to_text", "unheard"]
 
 logger = logging.getLogger("turnstop.feeds")
 
@@ -54,6 +54,13 @@ def can_be_kept(room: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def unheard(database: sqlite3.Connection, heard: int) -> list[Control]:
+    """The controls that were posted since, in the order in which they were."""
+    query = "SELECT number, control FROM controls WHERE number > ? ORDER BY number"
+    found = [_read(_to_control, *row) for row in database.execute(query, (heard,))]
+    return [control for control in found if control is not None]
 
 
 def look(

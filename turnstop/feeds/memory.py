@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, final
+from typing import Any, Literal, final
 
 import attrs
 import trio
 
-from .._inbox import Claim, Control, ControlKind, Message
-from ._keeping import REMEMBERED, IdTaken, to_plain
+from .._inbox import Claim, Control, ControlKind, Message, Standing
+from ._keeping import REMEMBERED, IdTaken, foresee, to_plain
 
 __all__ = ["MemoryFeed"]
 
@@ -38,6 +39,7 @@ class MemoryFeed:
         self._rooms: dict[str, dict[str, _Kept]] = {}
         self._finished: dict[tuple[str, str], None] = {}
         self._paused: set[str] = set()
+        self._unheard: deque[Control] = deque()
         self._numbers = itertools.count(1)
         self.failed: dict[tuple[str, str], str] = {}
         """Why messages have failed for good, by room and id: the newest 10,000."""
@@ -69,6 +71,7 @@ class MemoryFeed:
         """Post a control. A PLAY resumes its rooms at once, should nobody receive it."""
         if control.kind is ControlKind.PLAY:
             self._paused -= {*self._paused} if control.room is None else {control.room}
+        self._unheard.append(control)
         self._send.send_nowait(control)
 
     def unfinished(self, room: str) -> tuple[Message, ...]:
@@ -80,9 +83,12 @@ class MemoryFeed:
 
         **Cancellation:** loses nothing.
         """
-        return await self._receive.receive()
+        item = await self._receive.receive()
+        if self._unheard and self._unheard[0] is item:
+            self._unheard.popleft()
+        return item
 
-    async def rooms(self) -> Mapping[str, bool]:
+    async def rooms(self) -> Mapping[str, Standing]:
         """See `turnstop.feeds.Feed`.
 
         **Cancellation:** changes nothing.
@@ -91,7 +97,11 @@ class MemoryFeed:
         for kept in self._kept():
             # Whoever served them before has ended.
             kept.claimed = False
-        return {room: room in self._paused for room in (*self._rooms, *self._paused)}
+        found = {
+            room: Standing(paused=room in self._paused, waiting=room in self._rooms)
+            for room in (*self._rooms, *self._paused)
+        }
+        return foresee(found, self._unheard)
 
     def _new_id(self, room: str) -> str:
         names = (f"m{number}" for number in self._numbers)
@@ -107,16 +117,16 @@ class MemoryFeed:
     def _kept(self) -> list[_Kept]:
         return [kept for room in self._rooms.values() for kept in room.values()]
 
-    async def next(self, room: str) -> Message | None:
+    async def next(self, room: str) -> Message | Literal[Claim.PAUSED] | None:
         """See `turnstop.feeds.Feed`.
 
         **Cancellation:** changes nothing.
         """
         await trio.lowlevel.checkpoint()
-        found = (
-            None if room in self._paused else next(iter(self._rooms.get(room, {}).values()), None)
-        )
-        return None if found is None else found.message
+        found = next(iter(self._rooms.get(room, {}).values()), None)
+        if found is None:
+            return None
+        return Claim.PAUSED if room in self._paused else found.message
 
     async def claim(self, message: Message) -> Claim:
         """See `turnstop.feeds.Feed`.

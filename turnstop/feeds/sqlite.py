@@ -15,15 +15,15 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Literal, final
 
 import trio
 
-from .._inbox import Claim, Control, ControlKind, Message
+from .._inbox import Claim, Control, ControlKind, Message, Standing
 from .._sqlite import Database, open_database
 from ._file import SCHEMA, FeedInUse, locked
-from ._keeping import REMEMBERED, IdTaken, to_plain
-from ._rows import can_be_kept, look, to_message, to_text
+from ._keeping import REMEMBERED, IdTaken, foresee, to_plain
+from ._rows import can_be_kept, look, to_message, to_text, unheard
 
 __all__ = ["FeedInUse", "SqliteFeed", "open_sqlite_feed"]
 
@@ -33,8 +33,9 @@ class SqliteFeed:
     """A `turnstop.feeds.Feed` in a file. Made by `open_sqlite_feed`.
 
     What is posted is JSON: a str, a number, a list, a dict. A message that was posted has been
-    written to the disk. What it said is taken out of the file when it has finished; the ids of the
-    10,000 that have finished last are kept, over all rooms.
+    written to the disk. What it said is taken out of the file when it has finished, and out of the
+    log beside it when nobody has posted for `poll_every` seconds, or the file is closed; the ids of
+    the 10,000 that have finished last are kept, over all rooms.
     """
 
     def __init__(self, file: Database, attempts: int, poll_every: float) -> None:
@@ -47,6 +48,7 @@ class SqliteFeed:
         self._unheard: list[Message | Control] = []
         self._untold: list[tuple[Control, int]] = []
         self._posted = trio.Event()
+        self._is_in_log = False
 
     # What people do.
 
@@ -125,8 +127,11 @@ class SqliteFeed:
             self._posted = trio.Event()
             await self._look()
             if not self._unheard:
-                with trio.move_on_after(self._poll_every):
+                with trio.move_on_after(self._poll_every) as scope:
                     await self._posted.wait()
+                if scope.cancelled_caught and self._is_in_log:
+                    # Nobody has posted for a while: what is finished leaves the log too.
+                    self._is_in_log = not await self._file.write_back()
         return self._unheard.pop(0)
 
     async def _look(self) -> None:
@@ -142,19 +147,21 @@ class SqliteFeed:
             if item is not None:
                 self._unheard.append(item)
 
-    async def rooms(self) -> Mapping[str, bool]:
+    async def rooms(self) -> Mapping[str, Standing]:
         """See `turnstop.feeds.Feed`.
 
         **Cancellation:** changes nothing.
         """
         self._claimed.clear()
         found = await self._fetch(
-            "SELECT room, 0 FROM messages WHERE ended IS NULL UNION SELECT room, 1 FROM paused"
-            " ORDER BY 2"
+            "SELECT room, MAX(paused), MAX(waiting) FROM ("
+            "SELECT room, 0 AS paused, 1 AS waiting FROM messages WHERE ended IS NULL"
+            " UNION SELECT room, 1, 0 FROM paused) GROUP BY room"
         )
-        return {room: bool(paused) for room, paused in found}
+        rooms = {room: Standing(bool(paused), bool(waiting)) for room, paused, waiting in found}
+        return foresee(rooms, await self._file.read(partial(unheard, heard=self._heard)))
 
-    async def next(self, room: str) -> Message | None:
+    async def next(self, room: str) -> Message | Literal[Claim.PAUSED] | None:
         """See `turnstop.feeds.Feed`.
 
         **Cancellation:** changes nothing.
@@ -163,11 +170,14 @@ class SqliteFeed:
             await trio.lowlevel.checkpoint()
             return None
         found = await self._fetch(
-            "SELECT room, id, content, attempt FROM messages WHERE ended IS NULL AND room = ?"
-            " AND room NOT IN (SELECT room FROM paused) ORDER BY number LIMIT 1",
+            "SELECT room IN (SELECT room FROM paused), room, id, content, attempt FROM messages"
+            " WHERE ended IS NULL AND room = ? ORDER BY number LIMIT 1",
             room,
         )
-        return to_message(*found[0]) if found else None
+        if not found:
+            return None
+        is_paused, *row = found[0]
+        return Claim.PAUSED if is_paused else to_message(*row)
 
     async def claim(self, message: Message) -> Claim:
         """See `turnstop.feeds.Feed`.
@@ -280,6 +290,7 @@ class SqliteFeed:
             database.execute("DELETE FROM messages WHERE ended <= ?", (number - REMEMBERED,))
 
         await self._file.write(write)
+        self._is_in_log = True
         self._claimed.discard(key)
 
     async def _fetch(self, query: str, *values: Any) -> list[Any]:

@@ -12,6 +12,7 @@ turn, or its stop.
     _settings   what is allowed
     _ring       what has happened lately
     _wire       bodies and events
+    _log        what of it is logged
     _seat       one room, as it is known here
     _desk       what is known of the rooms; messages, turns and controls pass by it
     _hearing    the feed, overheard

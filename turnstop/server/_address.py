@@ -42,7 +42,12 @@ async def listening(settings: Settings) -> AsyncGenerator[Address, None]:
 
     **Cancellation:** nothing is left open.
     """
-    listeners = await _listen(settings.host, settings.port)
+    host, port = settings.host, settings.port
+    try:
+        listeners = await _listen(host, port)
+    except OSError as error:
+        text = f"cannot listen on {host}, port {port}: {error.strerror or error}"
+        raise OSError(error.errno, text) from error
     addresses = [one.socket.getsockname()[0] for one in listeners]
     port = listeners[0].socket.getsockname()[1]
     name = _in_url(settings.host if len(listeners) > 1 else addresses[0])

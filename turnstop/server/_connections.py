@@ -24,6 +24,7 @@ from hypercorn.typing import ConnectionState
 from starlette.types import ASGIApp
 
 from .._unwrap import open_private_nursery
+from ._guard import KNOW
 from ._settings import Settings
 
 __all__ = ["Connection", "Connections"]
@@ -43,12 +44,16 @@ class Connection(trio.abc.HalfCloseableStream):
 
     Attributes:
         silence: seconds that the client may take nothing of what it is sent.
+        is_known: it has borne the token.
         on_end: called when the client is found to be gone.
+        talk: what is done for it.
     """
 
     stream: trio.SocketStream
     silence: float
+    is_known: bool = False
     on_end: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+    talk: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _head: bytes = attrs.field(default=b"", init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -128,6 +133,15 @@ class Connection(trio.abc.HalfCloseableStream):
         """Close it, in this step; whoever waits for it hears of that."""
         self.stream.socket.close()
 
+    def evict(self) -> None:
+        """Drop it, and wait for nothing more."""
+        self.drop()
+        self.talk.cancel()
+
+    def know(self) -> None:
+        """It has borne the token: its place is its own."""
+        self.is_known = True
+
 
 def _is_head(data: bytes | bytearray | memoryview) -> bool:
     """Of a final answer: Hypercorn sends what follows, be it nothing, in the same breath.
@@ -141,10 +155,13 @@ def _is_head(data: bytes | bytearray | memoryview) -> bool:
 @final
 @attrs.define(eq=False)
 class _Door(trio.abc.Listener[Connection]):
-    """Lets so many in at once."""
+    """Lets so many in at once. Where all places are taken, whoever has held one longest without
+    having borne the token leaves it: else strangers who hold on would keep every stop out.
+    """
 
     listener: trio.SocketListener
     places: trio.Semaphore
+    inside: dict[Connection, None]
     silence: float
 
     async def accept(self) -> Connection:
@@ -153,12 +170,21 @@ class _Door(trio.abc.Listener[Connection]):
         **Cancellation:** drops who waits for a place.
         """
         connection = Connection(await self.listener.accept(), self.silence)
+        if not self.places.value:
+            self._make_place()
         try:
             await self.places.acquire()
         except BaseException:
             connection.drop()
             raise
+        self.inside[connection] = None
         return connection
+
+    def _make_place(self) -> None:
+        for one in self.inside:
+            if not (one.is_known or one.talk.cancel_called):
+                one.evict()
+                return
 
     async def aclose(self) -> None:
         """As `trio.SocketListener`.
@@ -178,7 +204,7 @@ class Connections:
     _config: hypercorn.Config = attrs.field(factory=hypercorn.Config, init=False)
     _context: WorkerContext = attrs.field(factory=lambda: WorkerContext(None), init=False)
     _places: trio.Semaphore = attrs.field(init=False)
-    _open: set[Connection] = attrs.field(factory=set, init=False)
+    _open: dict[Connection, None] = attrs.field(factory=dict, init=False)
     _left: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -202,7 +228,8 @@ class Connections:
 
         **Cancellation:** drops all connections, in this step.
         """
-        doors = [_Door(one, self._places, self.settings.silence) for one in listeners]
+        silence = self.settings.silence
+        doors = [_Door(one, self._places, self._open, silence) for one in listeners]
         async with open_private_nursery() as talking:
             let_in = partial(trio.serve_listeners, self._talk, doors, handler_nursery=talking)
             try:
@@ -222,20 +249,22 @@ class Connections:
             talking.cancel_scope.cancel()
 
     async def _talk(self, connection: Connection) -> None:
-        self._open.add(connection)
         app, stream = ASGIWrapper(cast("Any", self.app)), cast("Any", connection)
-        server = TCPServer(app, self._config, self._context, ConnectionState({}), stream)
+        # In the scope of each request, where the guard finds it.
+        state = ConnectionState({KNOW: connection.know})
+        server = TCPServer(app, self._config, self._context, state, stream)
         # Else it waits for another request, and holds the place, when the client is gone.
         connection.on_end = server.idle_task.stop
         try:
-            await server.run()
+            with connection.talk:
+                await server.run()
         except* Exception as group:
             # Not its text: what somebody has sent may be in it.
             kinds = sorted({type(one).__name__ for one in _leaves(group)})
             logger.error("a connection went wrong and was dropped: %s", ", ".join(kinds))
         finally:
             connection.drop()
-            self._open.discard(connection)
+            del self._open[connection]
             self._places.release()
             self._left.unpark_all()
 

@@ -11,24 +11,26 @@ import logging
 import secrets
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, final
+from typing import Any, NoReturn, final
 
 import attrs
 import trio
 
-from .._inbox import Applied, Control, Delivery, Inbox, Message
+from .._inbox import Applied, Control, Delivery, Inbox, Message, Standing
 from ..events import Ask, Event
 from ..feeds import IdTaken
+from ._log import log_event
 from ._ring import Record, Ring
 from ._seat import Seat
 from ._settings import Settings
-from ._wire import RoomState, asked_for, describe, fit, to_line
+from ._wire import RoomState, describe, fit, question_of, to_line
 
 __all__ = ["Desk", "NotKept", "TooManyRooms"]
 
 logger = logging.getLogger("turnstop.server")
 
 _FINISHED = 10_000
+_LOOK_EVERY = 0.25
 
 
 class TooManyRooms(Exception):
@@ -61,6 +63,7 @@ class Desk:
     _inbox: Inbox | None = attrs.field(default=None, init=False)
     _number: int = attrs.field(default=0, init=False)
     _finished: OrderedDict[tuple[str, str], None] = attrs.field(factory=OrderedDict, init=False)
+    _asked: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.everything = Ring(self.settings.all_events, self.settings.all_bytes)
@@ -126,10 +129,10 @@ class Desk:
         seat = self.seats[room]
         assert self._inbox is not None
         self._note_withdrawn(seat)
-        found = next((id for id, told in seat.asks.items() if told.id == ask_id), None)
+        found = next((id for id, one in seat.asks.items() if one.told.id == ask_id), None)
         if found is None or turn_id not in (None, seat.turn_id):
             return False
-        if not self._inbox.answer(room, found, reply):
+        if not self._inbox.answer(room, found, seat.asks[found].reply_of(reply)):
             return False
         del seat.asks[found]
         self.tell(seat, "answered", {"turn_id": seat.turn_id, "ask": ask_id})
@@ -139,7 +142,7 @@ class Desk:
         """How a room stands."""
         assert self._inbox is not None
         waiting = self._inbox.asks(seat.room)
-        asks = [told for id, told in seat.asks.items() if id in waiting]
+        asks = [one.told for id, one in seat.asks.items() if id in waiting]
         paused = self._inbox.is_paused(seat.room)
         return RoomState(seat.room, paused, seat.turn_id, asks, len(seat.waiting))
 
@@ -155,6 +158,8 @@ class Desk:
 
         **Cancellation:** stops the turn, and waits for its settlement.
         """
+        # Not when it was claimed: it may have waited for a place since.
+        self.note_fate(delivery.message, "working")
         seat, turn = self.seat(delivery.room), delivery.turn()
         try:
             async with turn:
@@ -173,7 +178,8 @@ class Desk:
 
     async def _tell_event(self, seat: Seat, turn_id: str, event: Event) -> None:
         if isinstance(event, Ask):
-            seat.asks[event.id] = asked_for(event)
+            seat.asks[event.id] = question_of(event)
+            self._asked.set()
         kind, *pieces = describe(event)
         for number, fields in enumerate(pieces):
             if number:
@@ -182,20 +188,31 @@ class Desk:
             self.tell(seat, kind, {"turn_id": turn_id, **fields})
         self._note_withdrawn(seat)
 
+    async def watch(self) -> NoReturn:
+        """Tell of questions that are withdrawn without a word, which nobody else notices.
+
+        **Cancellation:** nobody does any more.
+        """
+        while True:
+            await self._asked.wait()
+            while asking := [seat for seat in self.seats.values() if seat.asks]:
+                for seat in asking:
+                    self._note_withdrawn(seat)
+                await trio.sleep(_LOOK_EVERY)
+            self._asked = trio.Event()
+
     def _note_withdrawn(self, seat: Seat) -> None:
         """Tell of questions to which the agent waits for no answer any more."""
         if not seat.asks or self._inbox is None:
             return
         waiting = self._inbox.asks(seat.room)
         for id in [id for id in seat.asks if id not in waiting]:
-            told = {"turn_id": seat.turn_id, "ask": seat.asks.pop(id).id}
+            told = {"turn_id": seat.turn_id, "ask": seat.asks.pop(id).told.id}
             self.tell(seat, "withdrawn", told)
 
     def note_control(self, control: Control, applied: Applied) -> None:
         """A control was applied in this step, whoever has pressed it."""
         turn_ids = {*applied.turn_ids}
-        for turn_id in turn_ids:
-            logger.info("%s: turn %s is asked to stop", control.kind.value, turn_id)
         told = {"reason": control.reason, "source": control.source, "id": control.id}
         for room in [*self.seats] if control.room is None else applied.rooms:
             # One that nobody has posted to is no room of this server.
@@ -219,6 +236,14 @@ class Desk:
         if paused is not seat.shown_paused:
             seat.shown_paused = paused
             self.tell(seat, "paused" if paused else "resumed", told or {})
+
+    def note_rooms(self, rooms: Mapping[str, Standing]) -> None:
+        """These are in the feed, before anything is handled."""
+        waiting = [room for room, standing in rooms.items() if standing.waiting]
+        # Of the others, as many as there is place for: the first to be forgotten.
+        others = [room for room, standing in rooms.items() if not standing.waiting]
+        for room in [*others[: max(0, self.settings.rooms - len(waiting))], *waiting]:
+            self.seat(room)
 
     def note_message(self, message: Message) -> None:
         """It is in the feed, and not finished as far as is known."""
@@ -250,9 +275,7 @@ class Desk:
 
     def note_none(self, room: str, waiting: Iterable[str]) -> None:
         """The feed has said that none of these is unfinished: it has announced them too late."""
-        seat = self.seats.get(room)
-        # Of a room that is paused it says so too.
-        if seat is not None and self._inbox is not None and not self._inbox.is_paused(room):
+        if (seat := self.seats.get(room)) is not None:
             for id in waiting:
                 seat.waiting.pop(id, None)
 
@@ -293,6 +316,7 @@ class Desk:
         """Write down an event of a room; return its data as they are told."""
         self._number += 1
         told = fit({"room": seat.room, **data})
+        log_event(kind, told)
         record = Record(self._number, kind, to_line(told))
         seat.ring.add(record)
         self.everything.add(record)

@@ -18,7 +18,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ._settings import Settings
 
-__all__ = ["Bucket", "Guard", "read_body"]
+__all__ = ["KNOW", "Bucket", "Guard", "read_body"]
+
+KNOW: Final = "turnstop.know"
+"""In the state of a request: what to call when it bears the token."""
 
 _CONTROLS: Final = ("/stop", "/interrupt", "/play", "/answers")
 _DRAINED: Final = 8
@@ -97,6 +100,7 @@ class Guard:
                 "this needs the token that the server printed: Authorization: Bearer TOKEN",
                 {"WWW-Authenticate": "Bearer"},
             )
+        scope.get("state", {}).get(KNOW, int)()
         is_control = scope["method"] == "POST" and path.endswith(_CONTROLS)
         self._take(self._controls if is_control else self._requests)
 
@@ -109,7 +113,8 @@ class Guard:
         if name.lower().removesuffix(".") not in self.hosts:
             # A page may have had its own name point here (DNS rebinding).
             raise HTTPException(
-                421, "the server is not asked by this name: see --allow-host, Settings.hosts"
+                421,
+                "the server is not asked by this name: see --allow-host; in Python, Settings.hosts",
             )
 
     def _take(self, bucket: Bucket) -> None:

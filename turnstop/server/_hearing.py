@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import final
+from typing import Literal, final
 
 import attrs
 
-from .._inbox import Claim, Control, Feed, Message
+from .._inbox import Claim, Control, Feed, Message, Standing
 from ._desk import Desk
 
 __all__ = ["Overheard"]
@@ -31,17 +31,16 @@ class Overheard:
             self.desk.note_message(item)
         return item
 
-    async def rooms(self) -> Mapping[str, bool]:
+    async def rooms(self) -> Mapping[str, Standing]:
         """See `turnstop.Feed`.
 
         **Cancellation:** changes nothing.
         """
         rooms = await self.feed.rooms()
-        for room in rooms:
-            self.desk.seat(room)
+        self.desk.note_rooms(rooms)
         return rooms
 
-    async def next(self, room: str) -> Message | None:
+    async def next(self, room: str) -> Message | Literal[Claim.PAUSED] | None:
         """See `turnstop.Feed`.
 
         **Cancellation:** changes nothing.
@@ -60,9 +59,7 @@ class Overheard:
         **Cancellation:** as the feed's.
         """
         claim = await self.feed.claim(message)
-        if claim is Claim.MINE:
-            self.desk.note_fate(message, "working")
-        elif claim is Claim.PAUSED:
+        if claim is Claim.PAUSED:
             self.desk.look_again(message.room)
         return claim
 

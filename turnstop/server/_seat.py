@@ -7,7 +7,7 @@ from collections import deque
 import attrs
 
 from ._ring import Ring
-from ._wire import AskedFor
+from ._wire import Question
 
 __all__ = ["Seat"]
 
@@ -31,7 +31,7 @@ class Seat:
     turn_id: str | None = None
     posting: int = 0
     waiting: dict[str, None] = attrs.field(factory=dict)
-    asks: dict[str, AskedFor] = attrs.field(factory=dict)
+    asks: dict[str, Question] = attrs.field(factory=dict)
 
     @property
     def is_idle(self) -> bool:

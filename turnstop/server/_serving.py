@@ -98,6 +98,7 @@ async def open_server(
                 async with open_private_nursery() as nursery:
                     inbox = await nursery.start(_serving(rooms, desk, feed))
                     desk.open(inbox)
+                    nursery.start_soon(desk.watch)
                     app = make_app(Front(desk, rooms.statistics), _version(), address.hosts)
                     serve = Connections(app, settings).serve
                     await connections.start(serve, address.listeners, over)

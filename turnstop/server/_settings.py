@@ -35,7 +35,8 @@ class Settings:
         agent: what the agent is called in the page and in `/health`.
         body: bytes that a request's body may have.
         rooms: rooms that messages may make. One that has nothing to do is forgotten for another.
-        connections: connections that are open at the same time; more wait to be let in.
+        connections: connections that are open at the same time. Whoever comes then takes the place
+            of one that has not borne the token, or waits to be let in.
         streams: streams of events that are read at the same time.
         rate: requests a second, over all who bear the token; controls are counted by themselves,
             so that no flood of messages keeps a stop out, and so is whoever bears no token.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, TypeAlias, cast, final
 
 import attrs
@@ -20,10 +21,11 @@ __all__ = [
     "Post",
     "Press",
     "Pressed",
+    "Question",
     "RoomState",
-    "asked_for",
     "describe",
     "fit",
+    "question_of",
     "to_json",
     "to_line",
 ]
@@ -32,6 +34,8 @@ _MOST: Final = 64 * 1024
 """Characters that an event has, about, whatever an agent says."""
 _MOST_OF_ONE: Final = 60 * 1024
 _MOST_OF_ID: Final = 1000
+_MOST_OF_CHOICE: Final = 200
+_MOST_ITEMS: Final = 100
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
@@ -46,8 +50,8 @@ class Post(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Press(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A person's wish. With `turn_id`: only where this turn is the one that is worked on. Two with
-    one `id` are one.
+    """A person's wish. With `turn_id`: only where this turn is the one that is worked on. Two of
+    one kind, for one room and turn, with one `id` are one.
     """
 
     turn_id: Name | None = None
@@ -135,48 +139,102 @@ def describe(event: Event) -> Iterator[Any]:
         for start in range(0, max(len(event.delta), 1), _MOST_OF_ONE):
             yield {"delta": event.delta[start : start + _MOST_OF_ONE]}
     elif isinstance(event, Ask):
-        yield msgspec.structs.asdict(asked_for(event))
+        yield msgspec.structs.asdict(question_of(event).told)
     else:
         yield attrs.asdict(event, filter=lambda attribute, _: attribute.name != "raw")
 
 
-def asked_for(ask: Ask) -> AskedFor:
-    """A question as it is told. Its id may be another than what the agent calls it."""
-    found = {
-        "id": ask.id[:_MOST_OF_ID],
-        "kind": ask.kind,
-        "text": ask.text,
-        "choices": list(ask.choices),
-    }
-    return AskedFor(**fit(found, _MOST_OF_ONE))
-
-
-def fit(data: dict[str, Any], most: int = _MOST) -> dict[str, Any]:
-    """The same as what can be sent: text is cut, with a mark, and what is no character replaced."""
-    return cast("dict[str, Any]", _Fitting(most).fit(data))
-
-
 @final
-@attrs.define
-class _Fitting:
-    """Takes what comes first, up to so many characters."""
+@attrs.frozen
+class Question:
+    """A question as it is told, and what is meant by each choice that was told."""
 
-    left: int
+    told: AskedFor
+    _meant: dict[str, str]
 
-    def fit(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return self._cut(_whole(value))
-        if isinstance(value, dict):
-            return {name: self.fit(one) for name, one in value.items()}
-        if isinstance(value, list | tuple):
-            return [self.fit(one) for one in value if self.left > 0]
-        return value
+    def reply_of(self, reply: object) -> object:
+        """What the agent is given: a choice is what it has offered, however that was told."""
+        return self._meant.get(reply, reply) if isinstance(reply, str) else reply
 
-    def _cut(self, text: str) -> str:
-        kept = text[: max(self.left, 0)]
-        self.left -= len(text) + 1
-        more = len(text) - len(kept)
-        return f"{kept}\N{HORIZONTAL ELLIPSIS} ({more} more characters)" if more else text
+
+def question_of(ask: Ask) -> Question:
+    """A question as it can be told. Its id may be another than what the agent calls it.
+
+    Its choices come first: without one that it knows, nobody can say yes.
+    """
+    meant = dict[str, str]()
+    for choice in ask.choices[:_MOST_ITEMS]:
+        meant.setdefault(_named(choice, meant), choice)
+    more = len(ask.choices) - _MOST_ITEMS
+    text = _whole(ask.text)
+    left = _MOST_OF_ONE - _MOST_OF_ID - sum(map(len, meant))
+    told = AskedFor(
+        id=_whole(ask.id[:_MOST_OF_ID]),
+        kind=ask.kind,
+        text=_cut(text, left) + (f"\n{_more(more, 'choices')}" if more > 0 else ""),
+        choices=[*meant],
+    )
+    return Question(told, meant)
+
+
+def _named(choice: str, meant: Mapping[str, str]) -> str:
+    name = _cut(_whole(choice), _MOST_OF_CHOICE)
+    # Two that begin alike are two.
+    names = (name if number == 1 else f"{name} ({number})" for number in itertools.count(1))
+    return next(one for one in names if meant.get(one, choice) == choice)
+
+
+def fit(data: dict[str, Any]) -> dict[str, Any]:
+    """The same as what can be sent: what is no character is replaced; the longest texts and lists
+    are cut, with a mark, until all has some `_MOST` characters. A short one is never cut for a
+    long one.
+    """
+    found = _bounded(data)
+    lengths = sorted(_lengths(found))
+    left, most = _MOST, 0
+    for number, length in enumerate(lengths):
+        most = left // (len(lengths) - number)
+        if length > most:
+            return cast("dict[str, Any]", _shorten(found, most))
+        left -= length
+    return cast("dict[str, Any]", found)
+
+
+def _bounded(value: Any) -> Any:
+    if isinstance(value, str):
+        return _whole(value)
+    if isinstance(value, dict):
+        return {name: _bounded(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        more = len(value) - _MOST_ITEMS
+        kept = [_bounded(one) for one in value[:_MOST_ITEMS]]
+        return [*kept, _more(more, "more")] if more > 0 else kept
+    return value
+
+
+def _lengths(value: Any) -> Iterator[int]:
+    if isinstance(value, str):
+        yield len(value)
+    elif isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _lengths(one)
+
+
+def _shorten(value: Any, most: int) -> Any:
+    if isinstance(value, str):
+        return _cut(value, most)
+    if isinstance(value, dict):
+        return {name: _shorten(one, most) for name, one in value.items()}
+    return [_shorten(one, most) for one in value] if isinstance(value, list) else value
+
+
+def _cut(text: str, most: int) -> str:
+    more = len(text) - most
+    return f"{text[:most]}{_more(more, 'more characters')}" if more > 0 else text
+
+
+def _more(count: int, what: str) -> str:
+    return f"\N{HORIZONTAL ELLIPSIS} ({count} {what})"
 
 
 def _whole(text: str) -> str:

@@ -20,7 +20,7 @@ import trio
 from .._inbox import Control, ControlKind, Delivery, Message, serve_rooms
 from .._rooms import open_rooms
 from ..adapters.local import Work, open_local
-from ..feeds import Claim, IdTaken
+from ..feeds import Claim, IdTaken, Standing
 from ._factory import describe
 from ._stage import Broken
 
@@ -29,6 +29,8 @@ __all__ = ["PROMISES", "FeedPromise", "MakeFeed", "check_feed"]
 MakeFeed: TypeAlias = Callable[..., AbstractAsyncContextManager[Any]]
 """Opens a fresh feed. It is called with `attempts=2`: how often a message is handled."""
 WITHIN = 20.0
+
+_WAITING, _PAUSED, _LEFT = Standing(False, True), Standing(True, False), Standing(True, True)
 
 
 @attrs.frozen
@@ -182,7 +184,7 @@ async def _a_message_is_claimed_once_until_it_is_released(feed: Any) -> None:
     _same([await feed.claim(one) for _ in range(2)], [Claim.MINE, Claim.BUSY])
     await feed.release(one)
     _same(await feed.claim(one), Claim.MINE)
-    _same(await feed.rooms(), {"a": False})
+    _same(await feed.rooms(), {"a": _WAITING})
     _same(await feed.claim(one), Claim.MINE)
 
 
@@ -231,14 +233,15 @@ async def _a_stop_pauses_its_rooms_until_play(feed: Any) -> None:
     stop = Control(ControlKind.STOP)
     for _ in range(2):
         await feed.applied(stop, ["a", "empty"])
-    _same([await feed.next(room) for room in ("a", "b")], [None, two])
+    found = [await feed.next(room) for room in ("a", "b", "empty")]
+    _same(found, [Claim.PAUSED, two, None])
     _same([await feed.claim(message) for message in (one, two)], [Claim.PAUSED, Claim.MINE])
-    _same(await feed.rooms(), {"a": True, "empty": True, "b": False})
+    _same(await feed.rooms(), {"a": _LEFT, "empty": _PAUSED, "b": _WAITING})
     await feed.applied(Control(ControlKind.INTERRUPT), ["a"])
-    _same(await feed.next("a"), None)
+    _same(await feed.next("a"), Claim.PAUSED)
     await feed.applied(Control(ControlKind.PLAY), ["a"])
     _same(await feed.next("a"), one)
-    _same(await feed.rooms(), {"a": False, "empty": True, "b": False})
+    _same(await feed.rooms(), {"a": _WAITING, "empty": _PAUSED, "b": _WAITING})
 
 
 @_promise
@@ -247,7 +250,26 @@ async def _a_play_that_is_posted_resumes_at_once(feed: Any) -> None:
     for room in (None, "a"):
         await feed.applied(Control(ControlKind.STOP), ["a", "b"])
         await _press(feed, ControlKind.PLAY, room)
-        _same(await feed.rooms(), {} if room is None else {"b": True})
+        _same(await feed.rooms(), {} if room is None else {"b": _PAUSED})
+        await feed.receive()
+
+
+@_promise
+async def _a_stop_that_is_posted_is_known_before_it_is_heard(feed: Any) -> None:
+    """A STOP that is posted while nobody serves has its rooms paused at the next start."""
+    await _post(feed, "a", "1")
+    await _post(feed, "b", "2")
+    await _press(feed, ControlKind.STOP, "b")
+    await _press(feed, ControlKind.STOP, "unknown")
+    await _press(feed, ControlKind.STOP, "a", turn_id="one that has ended")
+    _same(await feed.rooms(), {"a": _WAITING, "b": _LEFT})
+    await _press(feed, ControlKind.STOP, None)
+    await _press(feed, ControlKind.INTERRUPT, None)
+    await _press(feed, ControlKind.PLAY, "b")
+    _same(await feed.rooms(), {"a": _LEFT, "b": _WAITING})
+    # What was heard is for the inbox to apply.
+    await _received(feed, 8)
+    _same(await feed.rooms(), {"a": _WAITING, "b": _WAITING})
 
 
 @_promise

@@ -33,7 +33,8 @@ T = TypeVar("T")
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LOOK_EVERY = 0.002
-# Where it begins and where it ends, in what follows the name.
+# In what follows the name: where the code begins; where the environment begins and ends.
+_CODE = slice(23, 24)
 _ENVIRONMENT = slice(47, 49)
 _LOOK_AGAIN_AFTER = 0.0005
 _REPLACED_WITHIN = 1.0
@@ -190,9 +191,9 @@ def _find_marked(marks: Mapping[str, str]) -> list[Marked]:
 def _read_environment(pid: int, deadline: float) -> bytes:
     """The environment of a process, also of one that is just being replaced by another program.
 
-    The kernel shows none for a moment then, first without a place for it and then with one whose
-    end is missing. Whoever is looked at in that moment, when the shell that began it has just been
-    ended, would be nobody's child and carry no mark.
+    The kernel shows none for a moment then: it has no place for it yet, or one of no length.
+    Whoever is looked at in that moment, when the shell that began it has just been ended, would be
+    nobody's child and carry no mark.
     """
     while not (block := _read(pid, "environ")) and _may_have_one(pid):
         if time.monotonic() >= deadline:
@@ -204,23 +205,21 @@ def _read_environment(pid: int, deadline: float) -> bytes:
 
 
 def _may_have_one(pid: int) -> bool:
-    place = _read(pid, "stat").rpartition(b")")[2].split()[_ENVIRONMENT]
-    if place == [b"0", b"0"]:
-        return _is_replaced(pid)
-    return len({*place}) == 2
+    fields = _read(pid, "stat").rpartition(b")")[2].split()
+    place = fields[_ENVIRONMENT]
+    if len({*place}) == 2:
+        return True
+    # An empty environment has a place of no length; so has, for a moment, one that is being laid
+    # out. Where the code begins is told last of all (and is 1 where we may not look).
+    return fields[_CODE] == [b"0"] and _is_replaced(pid)
 
 
 def _is_replaced(pid: int) -> bool:
-    """Whether one without a place for an environment has its next program loaded.
+    """Whether one that does not tell where its code begins has its next program loaded.
 
-    It has memory, then. One that was begun with an empty environment has a place for it.
+    It has memory, then.
     """
-    return _read(pid, "statm").partition(b" ")[0] not in (b"", b"0") and _may_look(pid)
-
-
-def _may_look(pid: int) -> bool:
-    """Whether we are shown its memory: to others the place is shown as 0."""
-    return os.access(f"{_PROC}/{pid}/environ", os.R_OK)
+    return _read(pid, "statm").partition(b" ")[0] not in (b"", b"0")
 
 
 def _ancestry(table: Mapping[int, TableEntry]) -> set[int]:

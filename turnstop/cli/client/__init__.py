@@ -1,1 +1,1 @@
-"""`turnstop send`, `stop`, `interrupt`, `play` and `watch`: a server's rooms, from a terminal."""
+"""A server's rooms from a terminal: `turnstop send`, `stop`, `watch`, and the like."""

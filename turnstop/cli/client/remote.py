@@ -42,9 +42,9 @@ class Unreachable(click.ClickException):
     exit_code = 2
 
 
-def path_of(room: str, what: str) -> str:
-    """The path of something of a room."""
-    return f"/rooms/{quote(room, safe='')}/{what}"
+def path_of(room: str, what: str = "") -> str:
+    """The path of a room, or of something of it."""
+    return f"/rooms/{quote(room, safe='')}" + (f"/{what}" if what else "")
 
 
 def remote_at(url: str, token: str | None) -> Remote:
@@ -58,6 +58,8 @@ def remote_at(url: str, token: str | None) -> Remote:
         client = httpx2.Client(base_url=base.rstrip("/"), headers=headers, trust_env=False)
     except (httpx2.InvalidURL, UnicodeEncodeError):
         raise Unreachable(f"{base} is no address of a server, or the token is none") from None
+    if client.base_url.scheme not in ("http", "https") or not client.base_url.host:
+        raise Unreachable(f"{base} is no address of a server: it has to be http://HOST:PORT")
     return Remote(click.get_current_context().with_resource(client))
 
 
@@ -108,7 +110,8 @@ class Remote:
 
     def _unreachable(self, error: Exception) -> Unreachable:
         why = str(error) or type(error).__name__
-        return Unreachable(f"no server answers at {self._http.base_url}: {why}; see --url")
+        url = str(self._http.base_url).rstrip("/")
+        return Unreachable(f"no server answers at {url}: {why.rstrip('.')}; see --url")
 
 
 def _json_of(response: httpx2.Response) -> Any:

@@ -80,7 +80,7 @@ class Shower:
 
     def show(self, kind: str, data: dict[str, Any]) -> None:
         """Show an event. Neighbouring pieces of an answer are put together."""
-        room = visible(str(data.get("room", "")))
+        room = visible(str(data.get("room", "all rooms")))
         if kind in ("text", "thought"):
             self._show_piece(kind, room, _paragraph(str(data.get("delta", ""))))
             return

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import os
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -19,11 +21,14 @@ class Unnamed(Exception):
 def find(target: str) -> Any:
     """Import a module and take an attribute of it.
 
+    The current folder is on the import path, as it is with `python -m`.
+
     Raises:
         Unnamed: there is none.
         Missing: the module needs what is not installed.
     """
     name, _, attribute = target.partition(":")
+    _look_here()
     module = _import(name)
     found: Any = module
     for part in attribute.split("."):
@@ -33,6 +38,12 @@ def find(target: str) -> Any:
             there = [one for one in vars(module) if _may_be_meant(module, one)]
             raise Unnamed(f"{name} has no {attribute}{near(attribute, there)}") from None
     return found
+
+
+def _look_here() -> None:
+    here = os.getcwd()
+    if not sys.flags.safe_path and not {"", here} & {*sys.path}:
+        sys.path.insert(0, here)
 
 
 def _may_be_meant(module: ModuleType, name: str) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeAlias
 
 from ...testing._loading import Missing
@@ -38,7 +38,7 @@ def opener_of(adapter: str | None, args: Sequence[str]) -> Opener:
     try:
         signature = inspect.signature(open_it)
     except (TypeError, ValueError):
-        return lambda: open_it(*args)
+        return lambda: _opening(adapter, lambda: open_it(*args))
     given: tuple[Any, ...] = tuple(args)
     if adapter == "local":
         given = tuple(map(_factory, args))
@@ -50,7 +50,21 @@ def opener_of(adapter: str | None, args: Sequence[str]) -> Opener:
         words = " ".join(name.upper() for name in _needed(signature))
         text = f"it takes {words} behind its name" if words else "it takes no more arguments"
         raise NoAgent(f"{adapter} cannot be opened with {list(args)}: {text}") from None
-    return lambda: open_it(*given)
+    return lambda: _opening(adapter, lambda: open_it(*given))
+
+
+@asynccontextmanager
+async def _opening(name: str, call: Callable[[], Any]) -> AsyncGenerator[Any, None]:
+    opened = call()
+    text = f"{name} is no factory of a backend: it has to return an async context manager"
+    if not hasattr(type(opened), "__aenter__"):
+        if inspect.iscoroutine(opened):
+            opened.close()
+        raise NoAgent(f"{text}, and returns a {type(opened).__name__}")
+    async with opened as backend:
+        if not callable(getattr(backend, "start", None)):
+            raise NoAgent(f"{text} that yields a backend, and it yields a {type(backend).__name__}")
+        yield backend
 
 
 def _needed(signature: inspect.Signature) -> list[str]:
@@ -83,6 +97,8 @@ def _of_adapter(name: str) -> Callable[..., Any]:
     except ImportError as error:
         if (error.name or "").startswith("turnstop."):
             raise
+        if error.name is None:  # it has said itself what it needs
+            raise NoAgent(str(error)) from None
         text = f"python -m pip install 'turnstop[{name}]'"
         raise NoAgent(f"{name} needs {error.name}, which is not installed: {text}") from None
     call: Callable[..., Any] = getattr(found, attribute or f"open_{name}")

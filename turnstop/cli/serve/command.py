@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import math
 import os
 import secrets
 import sqlite3
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import trio
 
 from ..._errors import BackendError
-from .telling import TOKEN, Speaker
+from .telling import TOKEN, Speaker, log_to
 
 if TYPE_CHECKING:
     from .agents import Opener
     from .running import Job
 
 __all__ = ["serve"]
+
+
+class Positive(click.FloatRange):
+    """A number above 0."""
+
+    def __init__(self, *, or_inf: bool = False) -> None:
+        super().__init__(0, min_open=True)
+        self._or_inf = or_inf
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """As click has it: the number, or `fail`."""
+        found = float(super().convert(value, param, ctx))
+        if not (found < math.inf or (self._or_inf and found == math.inf)):
+            self.fail(f"{value} is no number that can be counted to", param, ctx)
+        return found
 
 
 class CannotServe(click.ClickException):
@@ -55,14 +74,14 @@ class CannotServe(click.ClickException):
     "--cancel-within",
     default=5.0,
     show_default=True,
-    type=click.FloatRange(0, min_open=True),
+    type=Positive(),
     help="Of a stop: seconds for the cancel.",
 )
 @click.option(
     "--kill-within",
     default=2.0,
     show_default=True,
-    type=click.FloatRange(0, min_open=True),
+    type=Positive(),
     help="Of a stop: seconds for the forceful rung.",
 )
 @click.option("--rooms", default=1000, show_default=True, type=click.IntRange(1))
@@ -77,7 +96,7 @@ class CannotServe(click.ClickException):
     "--rate",
     default=200.0,
     show_default=True,
-    type=click.FloatRange(0, min_open=True),
+    type=Positive(),
     help="Requests a second; twice as many at once.",
 )
 @click.option(
@@ -91,7 +110,7 @@ class CannotServe(click.ClickException):
     "--retire-after",
     default=3600.0,
     show_default=True,
-    type=click.FloatRange(0, min_open=True),
+    type=Positive(or_inf=True),
     help="Seconds without work until a room's session is retired; inf: never.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Say where it is as one line of JSON.")
@@ -128,10 +147,6 @@ def serve(
     Exit status: 0 when it was told to end; 2 when it cannot serve; 128 and the signal's number
     when it had to be killed.
     """
-    logging.basicConfig(
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        level=logging.INFO if verbose else logging.WARNING,
-    )
     token, is_new = _token()
     agent = adapter or "the demonstration"
     job = _job(
@@ -152,7 +167,9 @@ def serve(
             "retire_after": retire_after,
         },
     )
-    _run(job, Speaker(agent, token if is_new else None, as_json))
+    speaker = Speaker(agent, token if is_new else None, as_json)
+    log_to(speaker.err, logging.INFO if verbose else logging.WARNING)
+    _run(job, speaker)
 
 
 def _token() -> tuple[str, bool]:
@@ -202,13 +219,23 @@ def _job(
     )
 
 
+def _said(error: OSError) -> str:
+    text = error.strerror or str(error)
+    if error.errno == errno.EADDRINUSE:
+        text = f"{text}: --port 0 takes any that is free"
+    return text if error.filename is None else f"{error.filename}: {text}"
+
+
 def _run(job: Job, speaker: Speaker) -> None:
     from ...feeds.sqlite import FeedInUse
+    from .agents import NoAgent
     from .running import serve as serve_it
 
     try:
         trio.run(serve_it, job, speaker)
-    except (BackendError, FeedInUse, OSError, sqlite3.DatabaseError) as error:
+    except OSError as error:
+        raise CannotServe(_said(error)) from error
+    except (NoAgent, BackendError, FeedInUse, sqlite3.DatabaseError) as error:
         raise CannotServe(str(error)) from error
     finally:
         speaker.close()

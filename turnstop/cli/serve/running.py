@@ -6,7 +6,7 @@ import gc
 import os
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, Protocol, final
 
 import attrs
@@ -50,6 +50,9 @@ class Teller(Protocol):
     def ends(self, live: int) -> None:
         """It was told to end, with so many turns to be stopped."""
 
+    def waits(self) -> None:
+        """All had its time, and something of the agent has not ended."""
+
     def kills(self, processes: int) -> None:
         """It was told again, and has killed so many processes."""
 
@@ -57,12 +60,22 @@ class Teller(Protocol):
 @final
 @attrs.define(eq=False)
 class _Ending:
-    """From the first signal to the last: stop, then kill, then leave."""
+    """From the first signal to the last: stop, then kill, then leave.
+
+    Attributes:
+        most: seconds in which all ends that keeps within the budget.
+    """
 
     teller: Teller
+    most: float
     starting: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     told: trio.Event = attrs.field(factory=trio.Event)
     server: Server | None = None
+
+    async def remind(self) -> None:
+        await self.told.wait()
+        await trio.sleep(self.most)
+        self.teller.waits()
 
     async def watch(self, signals: AsyncIterator[int]) -> None:
         async for number in signals:
@@ -98,10 +111,13 @@ async def serve(job: Job, teller: Teller) -> None:
 
     **Cancellation:** as the first signal.
     """
-    ending = _Ending(teller)
+    budget = job.budget
+    most = budget.cancel_within + 2 * budget.kill_within + job.settings.close_within
+    ending = _Ending(teller, most + _AFTER_KILL)
     with _hearing() as signals:
         async with open_private_nursery() as nursery:
             nursery.start_soon(ending.watch, signals)
+            nursery.start_soon(ending.remind)
             with ending.starting:
                 await _serve(job, ending)
             nursery.cancel_scope.cancel()
@@ -141,5 +157,10 @@ async def _open_feed(file: str | None) -> AsyncGenerator[Any, None]:
     if file is None:
         yield MemoryFeed()
     else:
-        async with open_sqlite_feed(file) as feed:
+        async with AsyncExitStack() as stack:
+            try:
+                feed = await stack.enter_async_context(open_sqlite_feed(file))
+            except OSError as error:
+                # It may be of a file beside it, which nobody has named.
+                raise OSError(error.errno, error.strerror, file) from error
             yield feed

@@ -141,9 +141,14 @@ async function send(room, content) {
 
 $("new-room").addEventListener("submit", (event) => {
   event.preventDefault();
-  Rooms.choose(Rooms.roomOf($("room-name").value));
-  $("room-name").value = "";
-  $("text").focus();
+  const name = $("room-name").value;
+  // Throws where there is no way to ask for such a room.
+  attempt("a new room", () => pathOf(name, "")).then((isOne) => {
+    if (!isOne) return;
+    Rooms.choose(Rooms.roomOf(name));
+    $("room-name").value = "";
+    $("text").focus();
+  });
 });
 $("compose").addEventListener("submit", (event) => {
   event.preventDefault();

@@ -1,7 +1,7 @@
 // Questions that wait for a person.
 
 import { $, attempt, button, make } from "./dom.js";
-import { view } from "./rooms.js";
+import { showRoom, view } from "./rooms.js";
 import { call, pathOf } from "./wire.js";
 
 const asked = (room, ask) => JSON.stringify([room.name, ask.turn_id, ask.id, ask.text, ask.choices]);
@@ -23,7 +23,9 @@ function question(room, ask) {
   const row = make("div", "row");
   const reply = (text) => attempt(`the answer in ${room.name}`, () => answer(room, ask, text));
   box.dataset.asked = asked(room, ask);
-  box.append(make("p", "", ask.text), row);
+  const text = make("p", "", ask.text);
+  text.tabIndex = 0; // a long one is scrolled in its own box, above its buttons
+  box.append(text, row);
   row.append(...ask.choices.map((choice) => button(choice, () => reply(choice))));
   if (ask.choices.length === 0) {
     const input = make("input");
@@ -50,5 +52,6 @@ async function answer(room, ask, reply) {
 function forget(room, ask) {
   if (room.asks.get(ask.id) !== ask) return;
   room.asks.delete(ask.id);
+  showRoom(room);
   showAsks();
 }

@@ -81,6 +81,7 @@ export function choose(room) {
   goToEnd();
   for (const other of rooms.values()) other.button.removeAttribute("aria-current");
   room.button.setAttribute("aria-current", "true");
+  room.item.scrollIntoView({ block: "nearest", inline: "nearest" });
   showState();
   showAsks();
 }
@@ -98,8 +99,16 @@ function stateOf(room) {
   return room.waiting.size ? "waiting" : "idle";
 }
 
+// Where the list of rooms is out of sight, as on a phone or in another tab, their number is not.
+export function showWaiting() {
+  const count = all().filter((room) => room.asks.size > 0).length;
+  $("asking").textContent = count === 0 ? "" : `${count} ${count === 1 ? "waits" : "wait"} for you`;
+  document.title = count === 0 ? "turnstop" : `(${count}) turnstop`;
+}
+
 export function showRoom(room) {
   room.button.lastChild.textContent = stateOf(room);
+  showWaiting();
   if (room === view.current) showState();
 }
 

@@ -63,7 +63,11 @@ function errorIn(text) {
   }
 }
 
-export const pathOf = (room, what) => `/rooms/${encodeURIComponent(room)}/${what}`;
+// A browser takes these for a part of the path, however they are written: /rooms/../stop is /stop.
+export function pathOf(room, what) {
+  if (["", ".", ".."].includes(room)) throw new Error(`no room can be called "${room}": it means something in a URL`);
+  return `/rooms/${encodeURIComponent(room)}/${what}`;
+}
 
 // The events of all rooms, taken up again where the connection broke, or said nothing for too long.
 export class Stream {
