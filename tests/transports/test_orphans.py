@@ -131,7 +131,20 @@ async def test_what_cannot_be_seen_here_is_not_said_to_be_gone(part: int, meek: 
         attach_process(str(attrs.evolve(meek.address, host=" ".join(parts))))
 
 
-@pytest.mark.parametrize("address", ["", "http://x", "process:", "process:[1]", "process:{}", "5"])
+async def test_what_its_room_goes_on_with(meek: Child) -> None:
+    assert attach_process(str(meek.address)).session is None
+    with_session = ProcessAddress.of(meek.process.pid, meek.address.mark, 'a "session"')
+    turn = attach_process(str(with_session))
+    assert turn.session == 'a "session"'
+    assert ProcessAddress.parse(turn.address) == with_session
+    ahead = ProcessAddress.ahead(meek.address.mark, "s")
+    assert ProcessAddress.parse(str(ahead)).session == "s"
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "http://x", "process:", "process:[1]", "process:{}", "5", "process:[1,2,3,4,5,6,7]"],
+)
 async def test_another_kind_of_address(address: str) -> None:
     with pytest.raises(BackendLost, match="no address of a process"):
         attach_process(address)

@@ -43,25 +43,29 @@ class ProcessAddress:
         pid: 0 where it was not known yet.
         started: when it was begun, in the process table's clock ticks.
         mark: a variable that only it was begun with, and its value.
+        session: what the turn belongs to, and its room goes on with in another process; may be
+            empty.
     """
 
     host: str
     pid: int
     started: int
     mark: tuple[str, str]
+    session: str = ""
 
     @classmethod
-    def ahead(cls, mark: tuple[str, str]) -> Self:
+    def ahead(cls, mark: tuple[str, str], session: str = "") -> Self:
         """The address of a child that is about to be started: to be announced before it is."""
-        return cls(find_host(), 0, 0, mark)
+        return cls(find_host(), 0, 0, mark, session)
 
     @classmethod
-    def of(cls, pid: int, mark: tuple[str, str]) -> Self:
+    def of(cls, pid: int, mark: tuple[str, str], session: str = "") -> Self:
         """The address of a child that was started with `mark`, and has not been waited for."""
-        return cls(find_host(), pid, find_start(pid), mark)
+        return cls(find_host(), pid, find_start(pid), mark, session)
 
     def __str__(self) -> str:
-        return PROCESS + json.dumps([self.host, self.pid, self.started, *self.mark])
+        session = [self.session] if self.session else []
+        return PROCESS + json.dumps([self.host, self.pid, self.started, *self.mark, *session])
 
     @classmethod
     def parse(cls, address: str) -> Self:
@@ -71,10 +75,11 @@ class ProcessAddress:
             BackendLost: it is another kind of address.
         """
         try:
-            host, pid, started, name, value = json.loads(address.removeprefix(PROCESS))
+            told = json.loads(address.removeprefix(PROCESS))
+            host, pid, started, name, value, *session = map(str, told)
+            return cls(host, int(pid), int(started), (name, value), *session)
         except (TypeError, ValueError):
             raise BackendLost(f"this is no address of a process: {address}") from None
-        return cls(str(host), int(pid), int(started), (str(name), str(value)))
 
     async def find(self) -> list[TableEntry]:
         """What is alive of it: itself, its session, and whatever carries its mark.
@@ -94,13 +99,18 @@ class ProcessAddress:
 
 @final
 class OrphanedTurn:
-    """A turn that is a process, taken up by another than its parent."""
+    """A turn that is a process, taken up by another than its parent.
+
+    Attributes:
+        address: the process's.
+        session: what its room goes on with; None where the address tells none.
+    """
 
     acknowledges: ClassVar[bool] = False
-    session: ClassVar[None] = None
 
     def __init__(self, process: ProcessAddress) -> None:
         self.address = str(process)
+        self.session = process.session or None
         self._find = process.find
 
     async def follow(self, emit: Emit) -> End:
