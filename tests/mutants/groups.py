@@ -42,6 +42,7 @@ MODULES = {
         "transports.loopback",
         "transports.offspring",
         "transports.orphans",
+        "transports.owners",
         "transports.pace",
         "transports.peer",
         "transports.process",

@@ -10,14 +10,19 @@
 An async function is stopped by cancelling it. A blocking one is asked to stop, and stops at its
 next `work.checkpoint()`; a thread cannot be killed, so one that never comes to a checkpoint is
 abandoned when the budget is over and named in `Settlement.survivors`.
+
+A function ends with its process, and is never taken up by another one. Programs that it has started
+may go on: those that have `work.env` in their environment are ended with the turn, also by the next
+process where the rooms have a journal.
 """
 
 from __future__ import annotations
 
 import inspect
+import itertools
 import logging
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import ClassVar, TypeAlias, TypeVar, cast
 
@@ -26,6 +31,8 @@ import trio
 
 from turnstop.abc import Backend, Emit, End, How, RemoteTurn, Request, Silenced
 from turnstop.events import Ask, Event
+from turnstop.transports.owners import OwnerAddress, attach_owner, new_owner
+from turnstop.transports.proctable import TableEntry
 
 __all__ = ["Stopped", "ThreadWork", "Work", "open_local"]
 
@@ -39,6 +46,30 @@ class Stopped(BaseException):
 
     Not an `Exception`, so that a broad `except Exception` around a step does not swallow it.
     """
+
+
+@attrs.define(eq=False)
+class _Programs:
+    """The programs that a function starts.
+
+    Attributes:
+        told: whether the function knows how they are told from others.
+    """
+
+    address: OwnerAddress
+    told: bool = False
+
+    @property
+    def env(self) -> dict[str, str]:
+        self.told = True
+        return self.address.env
+
+    async def find(self) -> list[TableEntry]:
+        return await self.address.programs().find() if self.told else []
+
+    async def end(self, leftovers: Sequence[object]) -> list[TableEntry]:
+        found = [left for left in leftovers if isinstance(left, TableEntry)]
+        return await self.address.programs().end(found) if found else []
 
 
 @attrs.define(eq=False)
@@ -58,6 +89,16 @@ class Work:
     content: object
     session: object | None
     emit: Emit
+    _programs: _Programs
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Variables for a program that it starts, over this process's: they tell whose it is.
+
+        What carries them is ended when the turn is stopped, wherever it went: in this process, or
+        in the next one where this one was killed.
+        """
+        return self._programs.env
 
     async def ask(self, ask: Ask) -> object:
         """Ask a person and wait for the reply.
@@ -87,12 +128,18 @@ class ThreadWork:
     session: object | None
     _emit: Emit
     _token: trio.lowlevel.TrioToken
+    _programs: _Programs
     _stopped: bool = attrs.field(default=False, init=False)
 
     @property
     def stopped(self) -> bool:
         """Whether the turn is stopped, for code that cannot be left by an exception."""
         return self._stopped
+
+    @property
+    def env(self) -> dict[str, str]:
+        """As `Work.env`."""
+        return self._programs.env
 
     def checkpoint(self) -> None:
         """Go on, or raise `Stopped` where the turn is stopped."""
@@ -127,12 +174,15 @@ class _AsyncTurn:
     fn: AsyncFunction
     request: Request[object]
     session: object | None
+    programs: _Programs
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _over: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     async def follow(self, emit: Emit) -> End:
         request = self.request
-        work = Work(request.room, request.turn_id, request.content, self.session, emit)
+        work = Work(
+            request.room, request.turn_id, request.content, self.session, emit, self.programs
+        )
         try:
             with self._scope:
                 await self.fn(work)
@@ -163,6 +213,20 @@ class _AsyncTurn:
             raise AttributeError("a function cannot be killed")
         return trio.lowlevel.checkpoint
 
+    @property
+    def address(self) -> str:
+        return str(self.programs.address)
+
+    @property
+    def leftovers(self) -> Callable[[], Awaitable[Sequence[object]]]:
+        """Its programs, where it was told how they are known."""
+        if not self.programs.told:
+            raise AttributeError("what a function starts is not known")
+        return self.programs.find
+
+    async def sweep(self, leftovers: Sequence[object]) -> Sequence[object]:
+        return await self.programs.end(leftovers)
+
 
 @attrs.define(eq=False)
 class _ThreadTurn:
@@ -170,6 +234,7 @@ class _ThreadTurn:
     fn: ThreadFunction
     request: Request[object]
     session: object | None
+    programs: _Programs
     alive: set[_ThreadTurn]
     limiter: trio.CapacityLimiter
     _work: ThreadWork | None = attrs.field(default=None, init=False)
@@ -177,7 +242,13 @@ class _ThreadTurn:
     async def follow(self, emit: Emit) -> End:
         request, token = self.request, trio.lowlevel.current_trio_token()
         work = self._work = ThreadWork(
-            request.room, request.turn_id, request.content, self.session, emit, token
+            request.room,
+            request.turn_id,
+            request.content,
+            self.session,
+            emit,
+            token,
+            self.programs,
         )
         self.alive.add(self)
         try:
@@ -211,11 +282,17 @@ class _ThreadTurn:
             raise AttributeError("a thread cannot be killed")
         return trio.lowlevel.checkpoint
 
+    @property
+    def address(self) -> str:
+        return str(self.programs.address)
+
     async def leftovers(self) -> Sequence[object]:
-        return [self] if self in self.alive else []
+        return [*([self] if self in self.alive else ()), *await self.programs.find()]
 
     async def sweep(self, leftovers: Sequence[object]) -> Sequence[object]:
-        return [left for left in leftovers if left in self.alive]
+        # First: it may be what the thread waits for.
+        programs = await self.programs.end(leftovers)
+        return [*(left for left in leftovers if left in self.alive), *programs]
 
     def __str__(self) -> str:
         return f"thread of turn {self.request.turn_id}"
@@ -236,17 +313,26 @@ def _is_async(fn: Callable[..., object]) -> bool:
 
 @attrs.define(eq=False)
 class _Local:
+    name: ClassVar[str] = "local"
+    announces: ClassVar[bool] = True
     fn: Callable[..., object]
     thread: bool
     alive: set[_ThreadTurn] = attrs.field(factory=set)
     # Not Trio's own limiter: a turn that waits for an approval would hold one of its tokens.
     limiter: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(math.inf))
+    _owner: OwnerAddress = attrs.field(factory=new_owner, init=False)
+    _numbers: Iterator[int] = attrs.field(factory=itertools.count, init=False)
 
     async def start(self, request: Request[object]) -> RemoteTurn:
         session = None if request.previous is not None else request.session
+        programs = _Programs(self._owner.of_turn(next(self._numbers)))
+        await request.announce(str(programs.address))
         if self.thread:
-            return _ThreadTurn(self.fn, request, session, self.alive, self.limiter)
-        return _AsyncTurn(cast("AsyncFunction", self.fn), request, session)
+            return _ThreadTurn(self.fn, request, session, programs, self.alive, self.limiter)
+        return _AsyncTurn(cast("AsyncFunction", self.fn), request, session, programs)
+
+    async def attach(self, address: str) -> RemoteTurn:
+        return attach_owner(address)
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Final, Self, final
 
 import attrs
@@ -18,9 +18,17 @@ import trio
 from .._errors import BackendLost
 from .._identity import find_host, find_start
 from ..abc import Emit, End, How, Proof
+from .offspring import Look, Offspring
 from .proctable import TableEntry, end_processes, find_marked, find_session
 
-__all__ = ["PROCESS", "OrphanedTurn", "ProcessAddress", "attach_process", "new_mark"]
+__all__ = [
+    "PROCESS",
+    "OrphanedTurn",
+    "ProcessAddress",
+    "attach_process",
+    "check_reach",
+    "new_mark",
+]
 
 MARK: Final = "TURNSTOP_ORPHAN"
 PROCESS: Final = "process:"
@@ -45,6 +53,11 @@ class ProcessAddress:
         mark: a variable that only it was begun with, and its value.
         session: what the turn belongs to, and its room goes on with in another process; may be
             empty.
+        turn: what the program calls the turn; may be empty.
+        tool: what the program adds to the environment of its tools, as in `Offspring`: of these,
+            only what the turn itself has begun is the turn's. Empty where all that the program
+            has started is.
+        since: when the turn began, in the process table's clock ticks.
     """
 
     host: str
@@ -52,6 +65,9 @@ class ProcessAddress:
     started: int
     mark: tuple[str, str]
     session: str = ""
+    turn: str = ""
+    tool: Mapping[str, str | None] = attrs.field(factory=dict)
+    since: int = 0
 
     @classmethod
     def ahead(cls, mark: tuple[str, str], session: str = "") -> Self:
@@ -64,8 +80,9 @@ class ProcessAddress:
         return cls(find_host(), pid, find_start(pid), mark, session)
 
     def __str__(self) -> str:
-        session = [self.session] if self.session else []
-        return PROCESS + json.dumps([self.host, self.pid, self.started, *self.mark, *session])
+        parts = [self.host, self.pid, self.started, *self.mark, self.session]
+        more = {"turn": self.turn, "tool": dict(self.tool), "since": self.since}
+        return PROCESS + json.dumps([*parts, more])
 
     @classmethod
     def parse(cls, address: str) -> Self:
@@ -75,26 +92,41 @@ class ProcessAddress:
             BackendLost: it is another kind of address.
         """
         try:
-            told = json.loads(address.removeprefix(PROCESS))
-            host, pid, started, name, value, *session = map(str, told)
-            return cls(host, int(pid), int(started), (name, value), *session)
-        except (TypeError, ValueError):
+            *parts, more = json.loads(address.removeprefix(PROCESS))
+            host, pid, started, name, value, session = map(str, parts)
+            turn, tool, since = str(more["turn"]), dict(more["tool"]), int(more["since"])
+            mark = (name, value)
+            return cls(host, int(pid), int(started), mark, session, turn, tool, since)
+        except (TypeError, ValueError, LookupError):
             raise BackendLost(f"this is no address of a process: {address}") from None
 
     async def find(self) -> list[TableEntry]:
-        """What is alive of it: itself, its session, and whatever carries its mark.
+        """What is alive of it: itself, its session, and what carries its mark and is no tool.
 
         **Cancellation:** leaves the looking thread to end by itself; nothing else is left.
         """
         if self.host != find_host():
             return []
-        marked = [one.process for one in await find_marked(dict([self.mark]))]
+        found = await find_marked(dict([self.mark]))
+        marked = [one.process for one in found if not self._is_tools(one.environment)]
         if not self.started:
             return marked
         session = await find_session(self.pid, since=self.started)
         # Without its leader a session tells nobody whose it was: then only the mark does.
         is_ours = any((one.pid, one.started) == (self.pid, self.started) for one in session)
         return list(dict.fromkeys([*marked, *session])) if is_ours else marked
+
+    async def find_tools(self, look: Look = find_marked) -> list[TableEntry]:
+        """What is alive of the turn's tools, where these are told from the rest.
+
+        **Cancellation:** as `find`.
+        """
+        if not self.tool or self.host != find_host():
+            return []
+        return await Offspring(self.mark, self.tool, self.since, look).find()
+
+    def _is_tools(self, environment: Mapping[str, str]) -> bool:
+        return bool(self.tool) and all(name in environment for name in self.tool)
 
 
 @final
@@ -108,10 +140,12 @@ class OrphanedTurn:
 
     acknowledges: ClassVar[bool] = False
 
-    def __init__(self, process: ProcessAddress) -> None:
+    def __init__(self, process: ProcessAddress, grace: float = _GRACE) -> None:
         self.address = str(process)
-        self.session = process.session or None
+        self.session: object | None = process.session or None
+        self._process = process
         self._find = process.find
+        self._grace = grace
 
     async def follow(self, emit: Emit) -> End:
         """Wait until nothing of it is alive."""
@@ -123,7 +157,7 @@ class OrphanedTurn:
         """Have it end, and see that it does."""
         found = await self._find()
         sent()
-        await end_processes(self._find, found, grace=_GRACE)
+        await end_processes(self._find, found, grace=self._grace)
 
     async def kill(self) -> None:
         """End it by force."""
@@ -131,29 +165,43 @@ class OrphanedTurn:
             raise BackendLost(f"still alive: {', '.join(map(str, left))}")
 
     async def leftovers(self) -> Sequence[TableEntry]:
-        """What is alive of it."""
-        return await self._find()
+        """What is alive of it, and of its tools."""
+        return await self._all()
 
     async def sweep(self, leftovers: Sequence[object]) -> Sequence[TableEntry]:
         """End it by force."""
-        return await end_processes(self._find, grace=0.0)
+        return await end_processes(self._all, grace=0.0)
+
+    async def _all(self) -> list[TableEntry]:
+        return [*await self._find(), *await self._process.find_tools()]
 
 
-def attach_process(address: str) -> OrphanedTurn:
+def attach_process(address: str, *, grace: float = _GRACE) -> OrphanedTurn:
     """Take up a turn that is a process, for a backend's `attach`.
 
     One that is gone with its parent, or with the machine's last start, has ended: its `follow`
     says so.
 
+    Args:
+        address: a `ProcessAddress`, as str.
+        grace: seconds that it has for ending by itself once it is told to.
+
     Raises:
         BackendLost: it is the address of something else, or of a process that cannot be seen here.
     """
     process = ProcessAddress.parse(address)
-    there, here = process.host.split(), find_host().split()
+    check_reach(process.host, process.pid)
+    return OrphanedTurn(process, grace)
+
+
+def check_reach(host: str, pid: int) -> None:
+    """See that whether a process of `host` runs can be told here.
+
+    Raises:
+        BackendLost: it ran elsewhere.
+    """
+    there, here = host.split(), find_host().split()
     if there[0] != here[0]:
-        raise BackendLost(f"pid {process.pid} ran on {there[0]}: see there that it has ended")
+        raise BackendLost(f"pid {pid} ran on {there[0]}: see there that it has ended")
     if there[1:2] == here[1:2] and there != here:
-        raise BackendLost(
-            f"pid {process.pid} ran in another container: see there that it has ended"
-        )
-    return OrphanedTurn(process)
+        raise BackendLost(f"pid {pid} ran in another container: see there that it has ended")

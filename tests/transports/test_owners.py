@@ -1,0 +1,232 @@
+"""Work of a process itself: over when that is gone, and never ended from elsewhere."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from turnstop import BackendLost, Ending, Settlement, StopBudget, open_rooms
+from turnstop._house import Orphan
+from turnstop._records import StopRequest
+from turnstop.abc import Proof
+from turnstop.transports import owners
+from turnstop.transports.orphans import PROCESS
+from turnstop.transports.owners import OwnedTurn, OwnerAddress, attach_owner, new_owner
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+
+Begin = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def begin() -> Iterator[Begin]:
+    """Run a shell, with a variable or two."""
+    begun: list[subprocess.Popen[bytes]] = []
+
+    def run(command: str = "echo up; exec sleep 300", **env: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", command], stdout=subprocess.PIPE, env={**os.environ, **env}
+        )
+        begun.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        return process
+
+    yield run
+    for process in begun:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def address_of(process: subprocess.Popen[bytes]) -> OwnerAddress:
+    """The address that it would have made of a turn of its own."""
+    here = new_owner()
+    started = owners.find_start(process.pid)
+    assert started
+    return attrs.evolve(here, pid=process.pid, started=started).of_turn(1)
+
+
+def die(process: subprocess.Popen[bytes]) -> None:
+    """Kill it, and leave it to be waited for."""
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+
+class Entry:
+    def note_address(self, address: str) -> None: ...
+
+    def note_asked(self, request: StopRequest) -> None: ...
+
+    def note_settled(self, settlement: Settlement) -> None: ...
+
+    async def saved(self) -> None: ...
+
+
+@attrs.frozen
+class Left:
+    """A journal in which one turn was left."""
+
+    address: OwnerAddress
+
+    def admit(self, backend: str, room: str, turn_id: str) -> Entry:
+        return Entry()
+
+    async def take_over(self, backend: str, *, again: bool = False) -> Sequence[Orphan]:
+        return [] if again else [Orphan("kitchen", "1", str(self.address), Entry())]
+
+
+class Engine:
+    async def start(self, request: object) -> OwnedTurn:
+        raise AssertionError
+
+    async def attach(self, address: str) -> OwnedTurn:
+        return attach_owner(address)
+
+
+async def recover(address: OwnerAddress, budget: StopBudget | None = None) -> Settlement:
+    found: list[Settlement] = []
+    async with open_rooms(
+        Engine(), journal=Left(address), budget=budget, observers=[found.append]
+    ) as rooms:
+        while rooms.statistics().rooms:  # noqa: ASYNC110 - rooms have no word for it
+            await trio.sleep(0.005)
+    (settlement,) = found
+    return settlement
+
+
+async def test_it_is_over_with_its_process(begin: Begin) -> None:
+    process = begin()
+    address = address_of(process)
+    die(process)
+    # Nobody has waited for it yet: it is in the table, and does nothing any more.
+    settled = await recover(address)
+    assert (settled.ending, settled.proof, settled.clean) == (Ending.STOPPED, Proof.PROCESS, True)
+    assert settled.errors == ()
+    process.wait()
+    settled = await recover(address)
+    assert (settled.ending, settled.proof, settled.clean) == (Ending.STOPPED, Proof.PROCESS, True)
+
+
+async def test_a_process_that_is_there_is_not_said_to_be_gone_nor_signalled(begin: Begin) -> None:
+    process = begin("trap 'echo told; exit' TERM INT HUP QUIT USR1; echo up; while :; do :; done")
+    process.send_signal(signal.SIGSTOP)  # One that hangs.
+    try:
+        settled = await recover(address_of(process), StopBudget(0.3, 0.2))
+    finally:
+        process.send_signal(signal.SIGCONT)
+    assert (settled.ending, settled.gone, settled.sent_at) == (Ending.UNCONFIRMED, False, None)
+    assert [type(error) for error in settled.errors] == [BackendLost]
+    assert "end it yourself" in str(settled.errors[0])
+    (survivor,) = settled.survivors
+    assert str(process.pid) in survivor
+    assert process.stdout is not None
+    os.set_blocking(process.stdout.fileno(), False)
+    await trio.sleep(0.05)
+    assert process.stdout.read() is None
+    assert process.poll() is None
+
+
+async def test_a_process_that_ends_meanwhile(begin: Begin, nursery: trio.Nursery) -> None:
+    process = begin()
+
+    async def end() -> None:
+        await trio.sleep(0.2)
+        process.kill()
+
+    nursery.start_soon(end)
+    settled = await recover(address_of(process))
+    assert (settled.ending, settled.clean) == (Ending.STOPPED, True)
+
+
+async def test_this_process_is_one_that_is_there() -> None:
+    settled = await recover(new_owner(), StopBudget(0.1, 0.1))
+    assert settled.ending is Ending.UNCONFIRMED
+
+
+async def test_its_own_programs_are_ended_and_nobody_elses(begin: Begin) -> None:
+    process = begin()
+    address = address_of(process)
+    stubborn = "trap '' TERM; echo up; while :; do sleep 0.05; done"
+    ours = begin(f'setsid sh -c "{stubborn}"', **address.env)
+    anothers = begin(**address.of_turn(2).env)
+    unmarked = begin()
+    process.kill()
+    settled = await recover(address)
+    assert (settled.ending, settled.clean) == (Ending.STOPPED, True)
+    ours.wait()
+    await trio.sleep(0.05)
+    assert (anothers.poll(), unmarked.poll()) == (None, None)
+
+
+async def test_its_programs_are_left_alone_while_it_is_there(begin: Begin) -> None:
+    address = address_of(begin())
+    ours = begin(**address.env)
+    await recover(address, StopBudget(0.1, 0.1))
+    assert ours.poll() is None
+
+
+async def test_a_pid_that_is_anothers_now(begin: Begin) -> None:
+    process = begin()
+    address = address_of(process)
+    settled = await recover(attrs.evolve(address, started=address.started - 1))
+    assert (settled.ending, settled.clean) == (Ending.STOPPED, True)
+    assert process.poll() is None
+
+
+async def test_the_machine_was_started_since(begin: Begin) -> None:
+    address = address_of(begin())
+    machine, _, container = address.host.split()
+    settled = await recover(attrs.evolve(address, host=f"{machine} another-boot {container}"))
+    assert (settled.ending, settled.clean) == (Ending.STOPPED, True)
+
+
+@pytest.mark.parametrize("part", [0, 2])
+async def test_what_cannot_be_seen_here_is_not_said_to_be_gone(part: int) -> None:
+    address = new_owner()
+    parts = address.host.split()
+    parts[part] = "another"
+    settled = await recover(attrs.evolve(address, host=" ".join(parts)))
+    assert settled.ending is Ending.UNCONFIRMED
+    assert "see there" in str(settled.errors)
+
+
+async def test_where_the_table_shows_nobody(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = begin()
+    address = address_of(process)
+    monkeypatch.setattr(owners, "find_start", lambda pid: 0)
+    monkeypatch.setattr(owners.os.path, "exists", lambda path: False)
+    assert address.may_be_there()
+
+    def forbidden(pid: int, number: int) -> None:
+        assert number == 0
+        raise PermissionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owners.os, "kill", forbidden)
+        assert address.may_be_there()
+    process.kill()
+    process.wait()
+    assert not address.may_be_there()
+
+
+def test_an_address_tells_it_all() -> None:
+    address = new_owner().of_turn(5, 'a "session"')
+    assert OwnerAddress.parse(str(address)) == address
+    assert attach_owner(str(address)).session == 'a "session"'
+    assert attach_owner(str(new_owner())).session is None
+    assert not str(address).startswith(PROCESS)
+
+
+@pytest.mark.parametrize("address", ["", "process:[]", "owner:", "owner:[1]", "owner:{}", "5"])
+def test_another_kind_of_address(address: str) -> None:
+    with pytest.raises(BackendLost, match="no address of work"):
+        attach_owner(address)
