@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from turnstop import BackendLost
+from turnstop._identity import find_start
 from turnstop.abc import How, Proof
 from turnstop.events import Event
 from turnstop.transports.orphans import ProcessAddress, attach_process, new_mark
@@ -148,3 +149,28 @@ async def test_what_its_room_goes_on_with(meek: Child) -> None:
 async def test_another_kind_of_address(address: str) -> None:
     with pytest.raises(BackendLost, match="no address of a process"):
         attach_process(address)
+
+
+async def test_of_the_tools_only_what_the_turn_has_begun_is_its_own(meek: Child) -> None:
+    def begin(**more: str) -> subprocess.Popen[bytes]:
+        env = {**dict([meek.address.mark]), **more}
+        return subprocess.Popen(["sleep", "300"], env=env, start_new_session=True)
+
+    earlier, helper = begin(A_TOOL="1"), begin()
+    await trio.sleep(0.05)  # The process table counts in hundredths.
+    mine = begin(A_TOOL="2")
+    try:
+        since = find_start(mine.pid)
+        turn = attach_process(str(attrs.evolve(meek.address, tool={"A_TOOL": None}, since=since)))
+        await turn.cancel(lambda: None)
+        meek.process.wait()
+        helper.wait()
+        assert (await turn.follow(Reader())).proof is Proof.PROCESS
+        found = await turn.leftovers()
+        assert [one.pid for one in found] == [mine.pid]
+        assert await turn.sweep(found) == []
+        assert earlier.poll() is None
+    finally:
+        for one in (earlier, mine, helper):
+            one.kill()
+            one.wait()

@@ -11,6 +11,7 @@ import trio
 
 from turnstop._errors import BackendRefused
 from turnstop.transports import proctable
+from turnstop.transports.orphans import ProcessAddress
 from turnstop.transports.process import ChildProcess, Grace, open_process
 
 SHORT = Grace(close=0.1, terminate=0.1, kill=10.0)
@@ -232,3 +233,12 @@ async def test_a_missing_directory_is_not_blamed_on_the_program(tmp_path: Path) 
     with pytest.raises(BackendRefused, match="no such directory"):
         async with open_process(python(""), cwd=tmp_path / "gone", install="pip install thing"):
             raise AssertionError
+
+
+async def test_another_process_finds_it_by_its_address() -> None:
+    async with open_process(python("import sys; sys.stdin.read()"), grace=LONG) as child:
+        found = await ProcessAddress.parse(str(child.address)).find()
+        assert [one.pid for one in found] == [child.pid]
+        async with open_process(python(""), grace=LONG) as other:
+            assert other.address.mark != child.address.mark
+    assert await child.address.find() == []

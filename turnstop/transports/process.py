@@ -22,6 +22,7 @@ from .._errors import BackendLost, BackendRefused
 from .._service import open_service
 from .._unwrap import open_private_nursery
 from . import proctable
+from .orphans import ProcessAddress, new_mark
 
 __all__ = ["ChildProcess", "Grace", "open_process"]
 
@@ -47,6 +48,7 @@ class ChildProcess:
         pid: also the id of its session and group.
         stdin: what it reads.
         stdout: what it writes.
+        address: what another process finds it by, should this one die.
         signalled: whether it was sent a signal from here, since it did not exit by itself.
         hastened: whether that was asked for.
     """
@@ -55,6 +57,7 @@ class ChildProcess:
     pid: int
     stdin: trio.abc.SendStream
     stdout: trio.abc.ReceiveStream
+    address: ProcessAddress
     _process: trio.Process
     _started: int
     _tail: bytearray = attrs.field(factory=bytearray)
@@ -171,6 +174,8 @@ async def open_process(
 ) -> AsyncGenerator[ChildProcess, None]:
     """Run a child in its own session while the block is open; end it when the block is left.
 
+    It is begun with a mark in its environment, by which it is found should this process die.
+
     Args:
         command: the program and its arguments.
         name: what error texts call it; the program's name by default.
@@ -188,10 +193,12 @@ async def open_process(
     """
     name = name or os.path.basename(command[0])
     started = proctable.ticks_now()
-    process = await _spawn(command, name, cwd, env, install)
+    mark = new_mark()
+    process = await _spawn(command, name, cwd, {**(env or {}), **dict([mark])}, install)
     assert process.stdin is not None
     assert process.stdout is not None
-    child = ChildProcess(name, process.pid, process.stdin, process.stdout, process, started)
+    pid, pipes = process.pid, (process.stdin, process.stdout)
+    child = ChildProcess(name, pid, *pipes, ProcessAddress.of(pid, mark), process, started)
     async with open_service() as service:
         service.start_soon(child._drain_stderr)
         try:
@@ -205,10 +212,10 @@ async def _spawn(
     command: Sequence[str],
     name: str,
     cwd: str | os.PathLike[str] | None,
-    env: Mapping[str, str | None] | None,
+    env: Mapping[str, str | None],
     install: str,
 ) -> trio.Process:
-    merged = {**os.environ, **(env or {})}
+    merged = {**os.environ, **env}
     try:
         return await trio.lowlevel.open_process(
             list(command),
