@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import uuid
+import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, final
@@ -16,6 +16,7 @@ import trio
 from ..._errors import BackendLost, BackendMisbehaved, BackendRefused
 from ...transports.dialect import shorten
 from ...transports.jsonrpc import Connection, Incoming, RpcError
+from ...transports.orphans import ProcessAddress
 from ...transports.peer import open_peer
 from ._asks import decline
 from ._profile import Profile
@@ -24,7 +25,6 @@ from ._profiles import profile_of
 __all__ = ["Agent", "Launch", "greet", "open_agent"]
 
 _PROTOCOL = 1
-_MARK = "TURNSTOP_AGENT"
 # The first start after an installation takes some of them five seconds on an idle machine.
 _PATIENCE = 60.0
 # One that says nothing for so long is no agent: it is told, and not begun again and again.
@@ -75,18 +75,20 @@ class Agent:
 
     Attributes:
         profile: what is known of it.
-        name: how it names itself; the profile's name where it does not.
+        name: how it names itself; where it does not, the profile's name.
+        kind: by what a journal knows it: the profile's name, or the agent's where that is generic.
         version: what it says of its version; may be empty.
         remedies: those that this very version needs.
-        mark: a variable that only this process was begun with, and its value.
+        address: where its process is, for another one.
     """
 
     _peer: _Peer
     profile: Profile
     name: str
+    kind: str
     version: str
     remedies: frozenset[str]
-    mark: tuple[str, str]
+    address: ProcessAddress
     _capabilities: Mapping[str, Any]
     _logins: tuple[str, ...]
 
@@ -195,7 +197,9 @@ async def _authenticate(rpc: Connection, method: str, hello: Mapping[str, Any]) 
         ) from error
 
 
-def to_agent(peer: _Peer, launch: Launch, hello: Mapping[str, Any], mark: tuple[str, str]) -> Agent:
+def to_agent(
+    peer: _Peer, launch: Launch, hello: Mapping[str, Any], address: ProcessAddress
+) -> Agent:
     """The agent that has answered so.
 
     Raises:
@@ -218,12 +222,17 @@ def to_agent(peer: _Peer, launch: Launch, hello: Mapping[str, Any], mark: tuple[
         peer,
         profile,
         name or profile.name,
+        _kind_of(profile, name or os.path.basename(launch.command[0])),
         version,
         profile.remedies(version),
-        mark,
+        address,
         capabilities if isinstance(capabilities, dict) else {},
         _logins(hello),
     )
+
+
+def _kind_of(profile: Profile, name: str) -> str:
+    return name if profile.name == "generic" else profile.name
 
 
 def topic_of(incoming: Incoming) -> str | None:
@@ -247,7 +256,6 @@ async def open_agent(launch: Launch) -> AsyncGenerator[Agent, None]:
     async def shake_hands(rpc: Connection) -> None:
         hello.update(await greet(rpc, launch))
 
-    mark = (_MARK, uuid.uuid4().hex)
     # What tells its tools apart must not be inherited, where we are some agent's tool ourselves.
     outer = dict.fromkeys(profile.tool or ())
     async with open_peer(
@@ -258,11 +266,11 @@ async def open_agent(launch: Launch) -> AsyncGenerator[Agent, None]:
         patience=_PATIENCE,
         name=profile.name if profile.name != "generic" else "",
         cwd=launch.cwd,
-        env={**outer, **profile.env, **launch.env, mark[0]: mark[1]},
+        env={**outer, **profile.env, **launch.env},
         install=profile.install,
         grace=profile.grace,
     ) as peer:
-        yield to_agent(peer, launch, hello, mark)
+        yield to_agent(peer, launch, hello, peer.process.address)
 
 
 def _logins(hello: Mapping[str, Any]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Protocol, final
+from typing import Any, ClassVar, Protocol, TypeAlias, final
 
 import trio
 
@@ -15,6 +15,7 @@ from ...abc import Backend, RemoteTurn, Request
 from ...transports.dialect import to_blocks
 from ...transports.jsonrpc import RpcError
 from ...transports.offspring import Look
+from ...transports.orphans import attach_process
 from ...transports.proctable import find_marked
 from ...transports.reading import Reader, Reading, open_reading
 from ...transports.restart import Restarting, Restartings, open_restarting, open_restartings
@@ -25,6 +26,7 @@ from ._session import AcpSession, Settings, take_up
 from ._turn import AcpContent, AcpTurn
 
 Connect = Callable[[], AbstractAsyncContextManager[Agent]]
+Attach: TypeAlias = Callable[[str], RemoteTurn]
 
 
 class _Processes(Protocol):
@@ -92,17 +94,23 @@ class _OneForAll:
 
 @final
 class _Backend:
+    announces: ClassVar[bool] = True
+
     def __init__(
         self,
+        name: str,
         processes: _Processes,
         settings: Settings,
         reading: Reading,
-        look: Look = find_marked,
+        look: Look,
+        attach: Attach,
     ) -> None:
+        self.name = name
         self._processes = processes
         self._settings = settings
         self._reading = reading
         self._look = look
+        self._attach = attach
 
     async def start(self, request: Request[AcpContent]) -> RemoteTurn:
         content = to_blocks(request.content)
@@ -119,12 +127,16 @@ class _Backend:
         try:
             agent = await process.get()
             session = await take_up(agent, process, kept, self._settings)
+            if isinstance(kept, AcpSession):
+                # The room has this one still, should the turn be stopped before it is sent.
+                kept.note_taken_up(session)
+            turn = self._processes.turn(agent, session, content, self._reading, self._look)
+            await request.announce(turn.address)
             ready = True
         finally:
             if fresh and not ready:
                 self._soon(self._processes.give_back, process)
-        turn = self._processes.turn
-        return turn(agent, session, content, self._reading, self._look)
+        return turn
 
     def _soon(
         self, work: Callable[[Restarting[Agent]], Awaitable[None]], process: Restarting[Agent]
@@ -132,6 +144,11 @@ class _Backend:
         self._reading.start(
             Reader[None](), partial(work, process), name="ACP process that no room has"
         )
+
+    async def attach(self, address: str) -> RemoteTurn:
+        """Take up a turn whose agent was left by its owner: it ends with its process."""
+        await trio.lowlevel.checkpoint()
+        return self._attach(address)
 
     async def forget(self, session: object) -> None:
         """Close the room's session where the agent can, and end a process of the room's own."""
@@ -153,6 +170,7 @@ async def open_backend(
     *,
     shared: bool = False,
     look: Look = find_marked,
+    attach: Attach | None = None,
 ) -> AsyncGenerator[_Backend, None]:
     """Open the backend over agents that `connect` brings. The first is brought now.
 
@@ -169,8 +187,10 @@ async def open_backend(
             one = processes.take()
             processes.keep(one)
         reading = await stack.enter_async_context(open_reading())
-        await one.get()
-        yield _Backend(processes, settings, reading, look)
+        agent = await one.get()
+        attach = attach or partial(attach_process, grace=agent.profile.grace.terminate)
+        name = f"acp {agent.kind}"
+        yield _Backend(name, processes, settings, reading, look, attach)
 
 
 @asynccontextmanager

@@ -65,6 +65,11 @@ class AcpSession(str):
         session.is_left = is_left
         return session
 
+    def note_taken_up(self, session: AcpSession) -> None:
+        """Another has stood in for it, or the same was taken up by the agent that has it now."""
+        if session == self and not self.is_left:
+            self.agent, self.mode, self.counts = session.agent, session.mode, session.counts
+
 
 @attrs.frozen
 class Settings:

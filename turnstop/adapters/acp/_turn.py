@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
+import attrs
 import trio
 import trio.lowlevel
 
@@ -73,6 +74,13 @@ class AcpTurn:
 
     def __repr__(self) -> str:
         return f"<AcpTurn of session {self.session} of {self._agent.name}>"
+
+    @property
+    def address(self) -> str:
+        """Where it is, for another process: its agent's process, and its session."""
+        tool = self._tool() or self._agent.profile.tool or {}
+        place = self._agent.address
+        return str(attrs.evolve(place, session=str(self.session), tool=tool, since=self._began))
 
     async def follow(self, emit: Emit) -> End:
         """Send the prompt, and read until it is answered."""
@@ -261,7 +269,7 @@ class AcpTurn:
         return found if offspring is None else await offspring.end(found)
 
     def _offspring(self) -> Offspring | None:
-        mark, tool = self._agent.mark, self._tool()
+        mark, tool = self._agent.address.mark, self._tool()
         return None if tool is None else Offspring(mark, tool, self._began, self._look)
 
     def _tool(self) -> Mapping[str, str | None] | None:

@@ -19,11 +19,11 @@ from ....adapters.acp._open import open_backend
 from ....adapters.acp._profiles import PROFILES
 from ....adapters.acp._session import Settings
 from ....transports.jsonrpc import Connection, RpcError, open_connection
+from ....transports.orphans import ProcessAddress
 from ....transports.proctable import Marked
+from ._left import find_left, to_address
 from ._recording import RecordingAcp
 from ._server import AgentProcess
-
-_MARK = ("TURNSTOP_AGENT", "in-memory")
 
 
 def open_recorded(
@@ -36,7 +36,8 @@ def open_recorded(
 ) -> AbstractAsyncContextManager[Backend[AcpContent]]:
     """Open the adapter over it; a process that is lost is begun anew, as with `open_acp`.
 
-    No processes are begun, and none are looked for in the process table.
+    No processes are begun, and none are looked for in the process table. Opened once more, it is
+    the next client of the same agent: it takes up what the one before has left.
 
     **Cancellation:** as `open_acp`, but takes no time.
     """
@@ -49,14 +50,19 @@ def open_recorded(
 async def _open(
     acp: RecordingAcp, launch: Launch, settings: Settings, shared: bool
 ) -> AsyncGenerator[Backend[AcpContent], None]:
+    begun: list[AgentProcess] = []
+    connect = partial(_connect, acp, launch, begun)
     async with open_service() as service:
-        acp.start_soon = service.start_soon
+        outer, acp.start_soon = acp.start_soon, service.start_soon
         try:
-            connect = partial(_connect, acp, launch)
-            async with open_backend(connect, settings, shared=shared, look=_find_none) as backend:
+            async with open_backend(
+                connect, settings, shared=shared, look=_find_none, attach=partial(find_left, acp)
+            ) as backend:
                 yield backend
         finally:
-            acp.end_all()
+            acp.start_soon = outer
+            for process in begun:
+                acp.end(process)
 
 
 async def _find_none(marks: Mapping[str, str]) -> Sequence[Marked]:
@@ -95,24 +101,28 @@ class _Peer:
 
 
 @asynccontextmanager
-async def _connect(acp: RecordingAcp, launch: Launch) -> AsyncGenerator[Agent, None]:
+async def _connect(
+    acp: RecordingAcp, launch: Launch, begun: list[AgentProcess]
+) -> AsyncGenerator[Agent, None]:
     process = acp.begin()
+    begun.append(process)
+    address = to_address(len(acp.processes))
     stream = process.connect()
     async with open_service() as service:
         service.start_soon(process.serve)
         async with open_connection(stream, stream, topic_of=topic_of, fallback=decline) as rpc:
             peer = _Peer(acp, process, rpc)
             try:
-                yield await _meet(peer, launch)
+                yield await _meet(peer, launch, address)
             finally:
                 # As with a real one, its end comes first and is told second.
                 acp.put_down(process)
                 rpc.declare_lost(peer.loss)
 
 
-async def _meet(peer: _Peer, launch: Launch) -> Agent:
+async def _meet(peer: _Peer, launch: Launch, address: ProcessAddress) -> Agent:
     try:
         hello: Mapping[str, Any] = await greet(peer.rpc, launch)
     except RpcError as error:
         raise BackendMisbehaved(f"it refused the handshake: {error}") from error
-    return to_agent(peer, launch, hello, _MARK)
+    return to_agent(peer, launch, hello, address)

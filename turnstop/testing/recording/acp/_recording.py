@@ -33,6 +33,7 @@ class RecordingAcp(WorkingAcp):
         slow_to_greet: seconds that `initialize` takes.
         slow: seconds that `session/new` takes, and whatever takes a session up.
         history: the updates that `session/load` tells again.
+        late: seconds that a process takes to end that its next client has told to.
     """
 
     wire: list[WireFrame] = attrs.field(factory=list)
@@ -42,6 +43,7 @@ class RecordingAcp(WorkingAcp):
     slow_to_greet: float = 0.0
     slow: float = 0.0
     history: list[str] = attrs.field(factory=list)
+    late: float = 0.0
     _on_disk: set[str] = attrs.field(factory=set, init=False)
     _clinging: set[AgentProcess] = attrs.field(factory=set, init=False)
     _refuses: bool = attrs.field(default=False, init=False)
@@ -81,7 +83,7 @@ class RecordingAcp(WorkingAcp):
     def end(self, process: AgentProcess) -> None:
         """End a process, with everything that it works on."""
         process.hang_up()
-        process.ended = True
+        process.gone.set()
         for prompt in self._prompts:
             if prompt.process is process:
                 self._close(prompt.work)
@@ -119,7 +121,8 @@ class RecordingAcp(WorkingAcp):
         self._obey = lambda prompt: None
 
     def end_late(self, seconds: float) -> None:
-        """Obey cancels, later."""
+        """Obey cancels, later; so does a process whose client is gone end."""
+        self.late = seconds
 
         def obey(prompt: Prompt) -> None:
             if not seconds:
