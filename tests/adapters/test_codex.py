@@ -23,6 +23,7 @@ from turnstop.events import Ask, Text, Thought, ToolCall, Usage
 from turnstop.testing.recording.codex import NO_TURN, AppServer
 from turnstop.transports.dialect import JsonRpc
 from turnstop.transports.jsonrpc import Connection, open_connection
+from turnstop.transports.orphans import ProcessAddress, new_mark
 
 Frame = dict[str, Any]
 
@@ -33,6 +34,11 @@ class Once:
 
     rpc: Connection
     broken: trio.Event = attrs.field(factory=trio.Event)
+    address: ProcessAddress = attrs.field(factory=lambda: ProcessAddress.ahead(new_mark()))
+
+    @property
+    def process(self) -> "Once":
+        return self
 
     @property
     def current(self) -> "Once":

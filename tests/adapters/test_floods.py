@@ -25,6 +25,7 @@ from turnstop.events import Event, Text
 from turnstop.testing.recording.codex import AppServer
 from turnstop.transports.dialect import JsonRpc
 from turnstop.transports.jsonrpc import Connection, open_connection
+from turnstop.transports.orphans import ProcessAddress, new_mark
 
 BUDGET = StopBudget(cancel_within=2.0, kill_within=3.0)
 ENOUGH = 1_500
@@ -129,6 +130,11 @@ class Once:
 
     rpc: Connection
     broken: trio.Event = attrs.field(factory=trio.Event)
+    address: ProcessAddress = attrs.field(factory=lambda: ProcessAddress.ahead(new_mark()))
+
+    @property
+    def process(self) -> Once:
+        return self
 
     async def get(self) -> Once:
         return self

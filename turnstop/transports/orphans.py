@@ -100,12 +100,17 @@ class ProcessAddress:
         except (TypeError, ValueError, LookupError):
             raise BackendLost(f"this is no address of a process: {address}") from None
 
+    @property
+    def counts(self) -> bool:
+        """Whether its pid and its times mean something here; not once the machine was restarted."""
+        return self.host == find_host()
+
     async def find(self) -> list[TableEntry]:
         """What is alive of it: itself, its session, and what carries its mark and is no tool.
 
         **Cancellation:** leaves the looking thread to end by itself; nothing else is left.
         """
-        if self.host != find_host():
+        if not self.counts:
             return []
         found = await find_marked(dict([self.mark]))
         marked = [one.process for one in found if not self._is_tools(one.environment)]
@@ -121,7 +126,7 @@ class ProcessAddress:
 
         **Cancellation:** as `find`.
         """
-        if not self.tool or self.host != find_host():
+        if not self.tool or not self.counts:
             return []
         return await Offspring(self.mark, self.tool, self.since, look).find()
 
@@ -134,7 +139,8 @@ class OrphanedTurn:
     """A turn that is a process, taken up by another than its parent.
 
     Attributes:
-        address: the process's.
+        process: where it is.
+        address: the same as a str.
         session: what its room goes on with; None where the address tells none.
     """
 
@@ -143,7 +149,7 @@ class OrphanedTurn:
     def __init__(self, process: ProcessAddress, grace: float = _GRACE) -> None:
         self.address = str(process)
         self.session: object | None = process.session or None
-        self._process = process
+        self.process = process
         self._find = process.find
         self._grace = grace
 
@@ -173,7 +179,7 @@ class OrphanedTurn:
         return await end_processes(self._all, grace=0.0)
 
     async def _all(self) -> list[TableEntry]:
-        return [*await self._find(), *await self._process.find_tools()]
+        return [*await self._find(), *await self.process.find_tools()]
 
 
 def attach_process(address: str, *, grace: float = _GRACE) -> OrphanedTurn:

@@ -22,8 +22,11 @@ Look: TypeAlias = Callable[[Mapping[str, str]], Awaitable[Sequence[Marked]]]
 """Finds the processes that carry one of these marks."""
 
 _THREAD = "CODEX_THREAD_ID"
-_ROOT = "CODEX_SESSION_ID"
+ROOT = "CODEX_SESSION_ID"
+"""What a command of the thread, and of all its sub-agents, has its id in."""
 _CALL = "CODEX_TOOL_CALL_ID"
+# This process may run in a command of codex's itself, and that is another one.
+OUTER = (_THREAD, ROOT, _CALL)
 _LIST = "thread/backgroundTerminals/list"
 _TERMINATE = "thread/backgroundTerminals/terminate"
 _PATIENCE = 0.5
@@ -125,7 +128,7 @@ class Commands:
     async def _processes(self) -> dict[str, list[TableEntry]]:
         """The live processes of this turn's calls, the oldest of each call first."""
         groups: dict[str, list[TableEntry]] = {}
-        for marked in await self._look({_THREAD: self._thread, _ROOT: self._thread}):
+        for marked in await self._look({_THREAD: self._thread, ROOT: self._thread}):
             thread = marked.environment.get(_THREAD)
             if thread == self._thread or thread in self._agents:
                 call = marked.environment.get(_CALL, "")

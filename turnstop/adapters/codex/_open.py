@@ -7,7 +7,7 @@ import shutil
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import attrs
 import trio
@@ -16,12 +16,14 @@ from ..._errors import BackendMisbehaved, BackendRefused
 from ...abc import Backend, RemoteTurn, Request
 from ...transports.dialect import JsonRpc, to_blocks
 from ...transports.jsonrpc import Connection, Incoming, RpcError, Topic
+from ...transports.orphans import ProcessAddress
 from ...transports.peer import Peer, open_peer
 from ...transports.proctable import find_marked, ticks_now
 from ...transports.restart import Restarting, open_restarting
 from ._asks import decline
-from ._commands import Look
+from ._commands import OUTER, ROOT, Look
 from ._interrupt import interrupt
+from ._orphan import take_up
 from ._session import CodexSession, is_idle, known_calls, may_have_agents
 from ._turn import CodexContent, CodexTurn
 
@@ -57,6 +59,9 @@ class _Settings:
 
 @final
 class _Backend:
+    name: ClassVar[str] = "codex"
+    announces: ClassVar[bool] = True
+
     def __init__(
         self, codex: Restarting[Peer], settings: _Settings, look: Look = find_marked
     ) -> None:
@@ -66,19 +71,41 @@ class _Backend:
 
     async def start(self, request: Request[CodexContent]) -> RemoteTurn:
         content = to_blocks(request.content)
-        rpc = (await self._codex.get()).rpc
-        fresh = request.session is None or request.previous is not None
+        peer = await self._codex.get()
+        rpc = peer.rpc
         try:
-            if fresh:
-                session = CodexSession(await self._begin(rpc), None, agents=False)
-            else:
-                session = await self._continue(rpc, request.session)
-            began = ticks_now()
+            session = await self._session(rpc, request)
+            where = attrs.evolve(
+                peer.process.address,
+                session=str(session),
+                tool={ROOT: str(session)},
+                since=ticks_now(),
+            )
+            await self._announce(rpc, request, where)
             topic = rpc.subscribe(session)
             turn = await self._start(rpc, topic, session, content)
         except RpcError as error:
             raise BackendRefused(f"codex did not start the turn: {error}") from error
-        return CodexTurn(rpc, topic, session, turn, began, self._look)
+        return CodexTurn(rpc, topic, session, turn, where, self._look)
+
+    async def _session(self, rpc: Connection, request: Request[CodexContent]) -> CodexSession:
+        if request.session is None or request.previous is not None:
+            return CodexSession(await self._begin(rpc), None, agents=False)
+        return await self._continue(rpc, request.session)
+
+    async def _announce(
+        self, rpc: Connection, request: Request[CodexContent], where: ProcessAddress
+    ) -> None:
+        try:
+            await request.announce(str(where))
+        except BackendRefused:
+            if where.session != request.session:
+                # Nobody will know of the thread.
+                await self._unload(rpc, where.session)
+            raise
+
+    async def attach(self, address: str) -> RemoteTurn:
+        return await take_up(address, self._codex, self._look)
 
     async def _start(
         self, rpc: Connection, topic: Topic, thread: str, content: str | list[Any]
@@ -139,14 +166,17 @@ class _Backend:
                 return
 
     async def _undo_thread(self, rpc: Connection, result: object) -> None:
-        await rpc.call("thread/unsubscribe", {"threadId": _named(result, "thread")})
+        await self._unload(rpc, _named(result, "thread"))
+
+    async def _unload(self, rpc: Connection, thread: str) -> None:
+        await rpc.call("thread/unsubscribe", {"threadId": thread})
 
     async def forget(self, session: object) -> None:
         """Unload the room's thread; its history stays with codex. No process is started for it."""
         codex = self._codex.current
         if codex is not None and not codex.broken.is_set():
             with suppress(RpcError):  # codex does not know it: there is nothing to let go of
-                await codex.rpc.call("thread/unsubscribe", {"threadId": str(session)})
+                await self._unload(codex.rpc, str(session))
 
 
 async def _status(rpc: Connection, thread: str) -> str:
@@ -210,7 +240,7 @@ async def open_codex(
         dialect=JsonRpc(version=False),
         name="codex",
         cwd=settings.cwd,
-        env=env,
+        env={**dict.fromkeys(OUTER), **(env or {})},
         install=_INSTALL,
     )
     async with open_restarting(connect) as codex:

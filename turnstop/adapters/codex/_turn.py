@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, final
 
+import attrs
 import trio
 
 from ..._errors import BackendMisbehaved
 from ...abc import Emit, End, How
 from ...transports.jsonrpc import Connection, Incoming, Topic
+from ...transports.orphans import ProcessAddress
 from ...transports.proctable import find_marked
 from ...transports.serving import ask_person, open_serving
 from ._agents import Agents, SubAgent, UnknownAgents
@@ -31,6 +33,7 @@ class CodexTurn:
 
     Attributes:
         session: the thread; it is known to be idle once the turn was seen to complete.
+        address: where another process finds it, should this one die.
     """
 
     def __init__(
@@ -39,17 +42,18 @@ class CodexTurn:
         topic: Topic,
         session: CodexSession,
         turn: str,
-        began: int,
+        where: ProcessAddress,
         look: Look = find_marked,
     ) -> None:
         thread = str(session)
         self.session = session
+        self.address = str(attrs.evolve(where, turn=turn))
         self._rpc = rpc
         self._topic = topic
         self._turn = turn
         self._agents = Agents(rpc, thread, turn)
         agents = self._agents.threads
-        self._commands = Commands(rpc, thread, began, agents, session.calls, look)
+        self._commands = Commands(rpc, thread, where.since, agents, session.calls, look)
         self._translator = Translator()
         self._begun = trio.Event()
 

@@ -15,6 +15,7 @@ from ....adapters.claude import ClaudeContent
 from ....adapters.claude._open import _Backend
 from ....adapters.claude._wire import StreamJson, Unasked, topic_of
 from ....transports.jsonrpc import Connection, open_connection
+from ....transports.orphans import ProcessAddress, new_mark
 from ....transports.peer import Peer
 from ....transports.proctable import Marked
 from ....transports.restart import open_restartings
@@ -52,6 +53,7 @@ class _Process:
 
     def __init__(self, cli: Cli, rpc: Connection) -> None:
         self.rpc = rpc
+        self.address = ProcessAddress.ahead(new_mark())
         self._cli = cli
 
     @property

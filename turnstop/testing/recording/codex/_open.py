@@ -17,6 +17,7 @@ from ....adapters.codex._asks import decline
 from ....adapters.codex._open import _Backend, _greet, _Settings, _topic_of
 from ....transports.dialect import JsonRpc
 from ....transports.jsonrpc import Connection, open_connection
+from ....transports.orphans import ProcessAddress, new_mark
 from ....transports.proctable import Marked
 from ....transports.restart import Restarting, open_restarting
 from ._recording import RecordingCodex
@@ -51,11 +52,16 @@ async def _find_none(marks: Mapping[str, str]) -> Sequence[Marked]:
 
 @final
 class _Process:
-    """What `open_restarting` is given in place of a process."""
+    """What `open_restarting` is given in place of a peer, and of its process."""
 
     def __init__(self, codex: RecordingCodex, rpc: Connection) -> None:
         self._codex = codex
         self.rpc = rpc
+        self.address = ProcessAddress.ahead(new_mark())
+
+    @property
+    def process(self) -> _Process:
+        return self
 
     @property
     def broken(self) -> trio.Event:
