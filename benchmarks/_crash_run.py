@@ -1,4 +1,8 @@
-"""Starts programs, kills them, and hears what they have said: for `crash_points.py`."""
+"""Starts programs, kills them, and hears what they have said: for `crash_points.py`.
+
+The next one stands by, with all that it needs imported, and is let go on when the one before is
+gone: so it looks after what was left when that may just be beginning.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +40,7 @@ class Life:
     """One program, as it was heard."""
 
     plan: Plan
+    process: trio.Process
     phases: dict[str, str] = attrs.field(factory=dict)
     since: dict[str, float] = attrs.field(factory=dict)
     opened: bool = False
@@ -62,6 +67,7 @@ class Killing:
     """A run of it all."""
 
     backend: str
+    points: int
     folder: Path
     far: FarEnd
     draw: random.Random
@@ -71,12 +77,21 @@ class Killing:
     with_survivors: int = 0
     by_themselves: list[int] = attrs.field(factory=list)
     lasted: defaultdict[str, list[float]] = attrs.field(factory=lambda: defaultdict(list))
+    _standby: Life | None = None
 
-    def plan(self, number: int, goes_on: bool = True) -> Plan:
+    async def _begin(self, number: int) -> Life:
         words = importlib.import_module(f"_crash_{self.backend}").WORDS
+        goes_on = number < self.points
         seed, aim = self.draw.randrange(2**32), self._aim() if goes_on else None
         told = (str(self.folder), self.far.options, words, number, seed)
-        return Plan(self.backend, *told, aim, goes_on)
+        plan = Plan(self.backend, *told, aim, goes_on)
+        command = [sys.executable, str(SCRIPT), "--own", json.dumps(attrs.asdict(plan))]
+        pipe = subprocess.PIPE
+        async with await trio.open_file(self.folder / LOG, "ab") as log:
+            process = await trio.lowlevel.open_process(
+                command, stdin=pipe, stdout=pipe, stderr=log.fileno()
+            )
+        return Life(plan, process)
 
     def _aim(self) -> tuple[str, int, float] | None:
         if self.draw.random() < ANYWHEN:
@@ -87,8 +102,20 @@ class Killing:
         which = self.draw.randint(1, len(ROOMS) if phase in TAKEN_UP else MEETINGS)
         return phase, which, delay
 
-    async def kill_one(self, number: int) -> None:
-        life = Life(self.plan(number))
+    async def kill(self) -> list[str]:
+        """Kill them all, and leave the last one alone; the rooms in which it had no answer."""
+        began = time.monotonic()
+        try:
+            for number in range(self.points):
+                await self._kill_one(number)
+                tell_progress(number + 1, self.points, began)
+            return await self._finish(self.points)
+        finally:
+            if self._standby is not None:
+                self._standby.process.kill()
+
+    async def _kill_one(self, number: int) -> None:
+        life = await self._next(number)
         lives = LIVES if life.plan.aim is None else 2 * LIVES
         await self._run(life, self.draw.uniform(0, lives) if life.plan.aim is None else lives)
         if life.ending != -signal.SIGKILL:
@@ -101,9 +128,8 @@ class Killing:
         self.account.survivors.update(survivors)
         self.with_survivors += bool(survivors)
 
-    async def finish(self, number: int) -> list[str]:
-        """One that is not killed; the rooms in which no turn was answered then."""
-        life = Life(self.plan(number, goes_on=False))
+    async def _finish(self, number: int) -> list[str]:
+        life = await self._next(number)
         await self._run(life, None)
         if life.ending != 0:
             self.by_themselves.append(number)
@@ -114,22 +140,24 @@ class Killing:
             if said is None or said["ending"] != "finished"
         ]
 
+    async def _next(self, number: int) -> Life:
+        """The one that has stood by, and another in its place: it looks as soon as it is let."""
+        life = self._standby or await self._begin(number)
+        self._standby = await self._begin(number + 1) if number < self.points else None
+        assert life.process.stdin is not None
+        await life.process.stdin.send_all(b"\n")
+        return life
+
     async def _run(self, life: Life, lives: float | None) -> None:
-        told = json.dumps(attrs.asdict(life.plan))
-        command = [sys.executable, str(SCRIPT), "--own", told]
-        async with await trio.open_file(self.folder / LOG, "ab") as log:
-            process = await trio.lowlevel.open_process(
-                command, stdout=subprocess.PIPE, stderr=log.fileno()
-            )
         try:
             async with trio.open_nursery() as nursery:
                 opened = trio.Event()
-                nursery.start_soon(self._end, process, opened, lives)
-                await self._hear(process, life, opened)
-                life.ending = await process.wait()
+                nursery.start_soon(self._end, life.process, opened, lives)
+                await self._hear(life, opened)
+                life.ending = await life.process.wait()
                 nursery.cancel_scope.cancel()
         finally:
-            process.kill()
+            life.process.kill()
 
     async def _end(self, process: trio.Process, opened: trio.Event, lives: float | None) -> None:
         with trio.move_on_after(PATIENCE):
@@ -137,10 +165,10 @@ class Killing:
             await trio.sleep(PATIENCE if lives is None else lives)
         process.kill()
 
-    async def _hear(self, process: trio.Process, life: Life, opened: trio.Event) -> None:
-        assert process.stdout is not None
+    async def _hear(self, life: Life, opened: trio.Event) -> None:
+        assert life.process.stdout is not None
         buffer = b""
-        async for chunk in process.stdout:
+        async for chunk in life.process.stdout:
             *lines, buffer = (buffer + chunk).split(b"\n")
             for line in lines:
                 await self._note(life, json.loads(line))
@@ -172,7 +200,7 @@ class Killing:
         }
 
 
-def progress(number: int, points: int, since: float) -> None:
+def tell_progress(number: int, points: int, since: float) -> None:
     if number % 10 == 0 or number == points:
         took = time.monotonic() - since
         print(f"{number} of {points} kills, {took:.0f} s", file=sys.stderr, flush=True)

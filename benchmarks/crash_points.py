@@ -33,7 +33,7 @@ from typing import Any
 import trio
 from _crash_judge import is_kept, judge, load
 from _crash_owner import Plan, own
-from _crash_run import LOG, Killing, progress
+from _crash_run import LOG, Killing
 
 BACKENDS = ("local", "a2a", "letta", "opencode")
 POINTS, FEW = 200, 6
@@ -48,11 +48,8 @@ async def measure(backend: str, points: int, seed: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="turnstop-crash-") as name:
         folder = Path(name)
         async with module.open_far(folder) as far:
-            killing = Killing(backend, folder, far, random.Random(seed))
-            for number in range(points):
-                await killing.kill_one(number)
-                progress(number + 1, points, began)
-            unanswered = await killing.finish(points)
+            killing = Killing(backend, points, folder, far, random.Random(seed))
+            unanswered = await killing.kill()
             left = await at_work_in_the_end(far)
             report = {
                 "backend": backend,
@@ -100,6 +97,14 @@ def is_missing(error: BaseException) -> bool:
     return isinstance(error, ImportError) or type(error).__name__ == "MissingProgram"
 
 
+def stand_by(plan: Plan) -> None:
+    """Wait for a line, with all that is needed imported; without one there is nothing to do."""
+    importlib.import_module(f"_crash_{plan.backend}")
+    with contextlib.suppress(KeyboardInterrupt):
+        if sys.stdin.readline():
+            trio.run(own, plan)
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--backend", choices=BACKENDS)
@@ -114,8 +119,7 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     given = parse()
     if given.own:
-        with contextlib.suppress(KeyboardInterrupt):
-            trio.run(own, Plan(**json.loads(given.own)))
+        stand_by(Plan(**json.loads(given.own)))
         return 0
     points = given.points or (FEW if given.small else POINTS)
     if given.small:
