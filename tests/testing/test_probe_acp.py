@@ -28,18 +28,25 @@ EXCUSED = {
     "leftovers_are_swept",
 }
 
+# What the next process does with a turn that was left, a far end in memory shows in part only.
+LEFT = {"attach", "announce"}
+
 
 @pytest.mark.parametrize("name", PROBES)
 def test_every_promise_is_kept_but_what_the_protocol_does_not_have(name: str) -> None:
     report = probe_backend(PROBES[name])
-    outcomes = {row.obligation.name: row.outcome for row in report.rows}
+    outcomes = {
+        row.obligation.name: row.outcome
+        for row in report.rows
+        if not LEFT.intersection(row.obligation.needs)
+    }
     assert {one for one, what in outcomes.items() if what is Outcome.EXCUSED} == EXCUSED
     assert {*outcomes.values()} == {Outcome.GREEN, Outcome.EXCUSED}, str(report)
 
 
-def test_it_lacks_three_levers() -> None:
+def test_it_lacks_four_levers() -> None:
     lacking = [name for name in LEVERS if not has_lever(acp.AcpProbe(), name)]
-    assert lacking == ["hold_starts", "refuse_cancels", "leave"]
+    assert lacking == ["hold_starts", "refuse_cancels", "leave", "open_again"]
 
 
 ONCE_BROKEN = {

@@ -15,6 +15,8 @@ EXCUSED = {
     "lost_start_is_no_refusal",
     "lost_turn_is_still_told",
 }
+# What the next process does with a turn that was left, a far end in memory shows in part only.
+LEFT = {"attach", "announce"}
 # What shows the end of an old Claude's turn names no message, and could be another's.
 UNNAMED = {"late_words_stay_with_their_turn", "repeated_end_ends_nothing_else"}
 
@@ -32,8 +34,10 @@ class OldClaudeProbe(ClaudeProbe):
 def test_every_promise_is_kept_or_excused() -> None:
     report = probe_backend(ClaudeProbe)
     assert report.red == [], str(report)
-    assert {row.obligation.name for row in report.of(Outcome.EXCUSED)} == EXCUSED
-    assert len(list(report.of(Outcome.GREEN))) == len(report.rows) - len(EXCUSED)
+    others = [row for row in report.rows if not LEFT.intersection(row.obligation.needs)]
+    excused = {row.obligation.name for row in others if row.outcome is Outcome.EXCUSED}
+    assert excused == EXCUSED
+    assert sum(row.outcome is Outcome.GREEN for row in others) == len(others) - len(EXCUSED)
 
 
 def test_an_old_one_keeps_all_but_what_needs_a_name() -> None:
@@ -43,4 +47,4 @@ def test_an_old_one_keeps_all_but_what_needs_a_name() -> None:
 
 def test_it_has_every_lever_but_those_of_starts() -> None:
     lacks = [name for name in LEVERS if not has_lever(ClaudeProbe(), name)]
-    assert lacks == ["hold_starts", "refuse_starts"]
+    assert lacks == ["hold_starts", "refuse_starts", "open_again"]

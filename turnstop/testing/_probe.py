@@ -197,6 +197,10 @@ class Probe(abc.ABC):
         """Have it send something that is not of its protocol."""
         raise NotImplementedError
 
+    def open_again(self) -> AbstractAsyncContextManager[Backend[Any]]:
+        """Open the backend once more over the same far end, as the next process does."""
+        raise NotImplementedError
+
 
 LEVERS: tuple[str, ...] = (
     "hold_starts",
@@ -215,6 +219,7 @@ LEVERS: tuple[str, ...] = (
     "die",
     "cut",
     "babble",
+    "open_again",
 )
 
 ABILITIES: Mapping[str, str] = {
@@ -225,6 +230,8 @@ ABILITIES: Mapping[str, str] = {
     "session": "the next turn goes on with the conversation",
     "restart": "after the far end has died, the next turn finds it again",
     "reach": "a turn whose connection is lost can be told to stop by another one",
+    "attach": "a turn can be taken up by another process than the one that began it",
+    "announce": "where a turn will be is told before it is sent",
 }
 
 

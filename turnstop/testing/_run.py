@@ -150,6 +150,7 @@ def check_obligation(obligation: Obligation, make_probe: MakeProbe) -> Row:
         if text:
             break
     seconds = time.perf_counter() - began
+    excuse = excuse or stage.lacks
     return Row(obligation, *judge(text, excuse, stage.unseen), observe(stage), seconds)
 
 

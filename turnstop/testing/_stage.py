@@ -14,7 +14,9 @@ from .._rooms import Rooms, open_rooms
 from .._service import open_service
 from .._turn import Turn
 from .._unwrap import open_private_nursery
+from ..abc import Backend
 from ..events import Ask, Event, Text
+from ._notebook import Notebook
 from ._probe import Probe, Work, has_lever
 
 __all__ = ["Actor", "Broken", "Stage"]
@@ -93,6 +95,9 @@ class Stage:
         patience: seconds that something may take to happen that no promise bounds.
         broken: the promise that was not kept.
         unseen: why what was promised could not show, as far as that is so.
+        lacks: what the adapter does not offer, and need not; with the reason.
+        notebook: where the turns are noted, so that others can end them; None: nowhere.
+        again: whether its backend is the next process's: see `Probe.open_again`.
     """
 
     probe: Probe
@@ -102,6 +107,10 @@ class Stage:
     actors: list[Actor] = attrs.field(factory=list)
     broken: Broken | None = None
     unseen: str = ""
+    lacks: str = ""
+    notebook: Notebook | None = None
+    again: bool = False
+    _backend: Backend[Any] | None = None
     _rooms: Rooms[Any] | None = None
     _people: trio.Nursery | None = None
 
@@ -150,9 +159,13 @@ class Stage:
 
         **Cancellation:** as `open_rooms`.
         """
-        async with self.probe.open() as backend, open_service() as service:
+        opening = self.probe.open_again() if self.again else self.probe.open()
+        async with opening as self._backend, open_service() as service:
             async with open_rooms(
-                backend, budget=self.probe.budget, observers=[self.settlements.append]
+                self._backend,
+                budget=self.probe.budget,
+                observers=[self.settlements.append],
+                journal=self.notebook,
             ) as self._rooms:
                 async with open_private_nursery() as self._people:
                     try:
@@ -169,6 +182,30 @@ class Stage:
                     # Before the people leave: a broken kernel makes them wait for ever.
                     self.probe.release()
                     self._people.cancel_scope.cancel()
+
+    def after(self, *left: tuple[str, str, str | None]) -> Stage:
+        """The stage of the next process: this one is gone.
+
+        Args:
+            left: what this one has left: a room, a turn's id, and its address if that is known.
+        """
+        shared = (self.settlements, self.turns, self.actors)
+        return Stage(self.probe, self.suffix, *shared, notebook=Notebook(left), again=True)
+
+    def recovered(self, turn_id: str) -> Settlement | None:
+        """How a turn has ended that was left."""
+        found = (one for one in self.settlements if one.turn_id == turn_id)
+        return next((one for one in found if one.request and one.request.kind == "recovery"), None)
+
+    def require(self, member: str, without: str) -> None:
+        """Go on where the adapter offers an optional member.
+
+        Raises:
+            Broken: it does not; that is excused, since it need not.
+        """
+        if not getattr(self._backend, member, False):
+            self.lacks = f"it offers no {member}: {without}"
+            self.fail(self.lacks)
 
     async def _release_at_the_bound(self) -> None:
         await trio.sleep(self.settled_within + self.tolerance)

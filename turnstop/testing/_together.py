@@ -84,7 +84,7 @@ class Together:
             text = "not waited for, since the work does not end when it is stopped"
             row = Row(one, Outcome.NOT_RUN, text)
         else:
-            verdict = judge("".join(reasons), self._excuse(one, probe))
+            verdict = judge("".join(reasons), self._excuse(one, probe) or stage.lacks)
             took = time.perf_counter() - self._began
             row = Row(one, *verdict, observe(stage), took)
         await self._see_something_begin()

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import trio
 
-from .._errors import BackendLost
+from .._errors import BackendLost, BackendRefused
 from ..abc import Emit, End, How, Proof, RemoteTurn, Request
 from ._factory import NotABackend, describe
 from ._probe import Work
@@ -41,15 +41,20 @@ class WatchedBackend:
             asked_at=trio.current_time(),
         )
         first = not any(one.began_at is not None for one in self._works)
-        self._works.append(work)
-        request = attrs.evolve(request, room=request.room + self._suffix)
+        announcing = _Announcing(request.announce, partial(self._works.append, work))
+        if not getattr(self._backend, "announces", False):
+            announcing.send()
+        request = attrs.evolve(
+            request, room=request.room + self._suffix, announce=announcing.announce
+        )
         try:
             remote = await _awaited(self._backend.start(request))
         except Exception as error:
-            if first:
+            if first and not announcing.refused:
                 told = isinstance(error, NotABackend)
                 self._note_unfit(str(error) if told else f"start raised {describe(error)}")
             raise
+        announcing.send()
         work.began_at = trio.current_time()
         session = remote.session
         work.session = None if session is None else str(session)
@@ -57,6 +62,34 @@ class WatchedBackend:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
+
+
+@attrs.define(eq=False)
+class _Announcing:
+    """When a request is sent, by the word of a backend that announces each."""
+
+    _announce: Callable[[str], Awaitable[None]]
+    _send: Callable[[], object]
+    refused: bool = False
+    _sent: bool = False
+
+    async def announce(self, address: str) -> None:
+        """As `Request.announce`: what it has let pass is sent.
+
+        **Cancellation:** as there.
+        """
+        try:
+            await self._announce(address)
+        except BackendRefused:
+            self.refused = True
+            raise
+        self.send()
+
+    def send(self) -> None:
+        """It is sent now, where it was not before."""
+        if not self._sent:
+            self._sent = True
+            self._send()
 
 
 async def _awaited(started: Any) -> Any:

@@ -7,3 +7,4 @@ from . import settling as settling
 from . import speaking as speaking
 from . import neighbours as neighbours
 from . import breaking as breaking
+from . import recovering as recovering

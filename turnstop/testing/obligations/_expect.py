@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from ..._ending import Ending
+from ..._records import Settlement
 from .._probe import Work
 from .._stage import Actor, Stage
 
 
 def expect_no_lie(stage: Stage, actor: Actor, work: Work) -> None:
     """What is gone has ended at the far end, and before that was said."""
-    settlement = actor.settlement
+    expect_true(stage, actor.settlement, work)
+
+
+def expect_true(stage: Stage, settlement: Settlement, work: Work) -> None:
+    """The same, of a settlement that is not an actor's."""
     if settlement.gone:
         lie = f"it is said to be {settlement.ending.value} and gone"
         stage.expect(work.ended_at is not None, f"{lie}, and the work goes on")

@@ -129,3 +129,7 @@ class FarEndProbe(Probe, Generic[_Server]):
     async def babble(self) -> None:
         """Send what is not of the protocol into every stream."""
         self.server.babble()
+
+    def open_again(self) -> AbstractAsyncContextManager[Backend[Any]]:
+        """Open the backend of the same far end."""
+        return self.connect(self.server)

@@ -16,20 +16,19 @@ from .._probe import Probe, Work
 
 __all__ = ["ITSELF", "LEFT", "LabProbe", "token_of"]
 
-ITSELF: Mapping[str, str] = dict.fromkeys(
-    (
-        "hold_starts",
-        "refuse_starts",
-        "hold_cancels",
-        "refuse_cancels",
-        "ignore_cancels",
-        "hold_acknowledgements",
-        "end_late",
-        "say_end_again",
-        "babble",
-    ),
-    "the real program answers as it does: there is nothing that could hold it back",
-)
+_ITSELF = "the real program answers as it does: there is nothing that could hold it back"
+ITSELF: Mapping[str, str] = {
+    "hold_starts": _ITSELF,
+    "refuse_starts": _ITSELF,
+    "hold_cancels": _ITSELF,
+    "refuse_cancels": _ITSELF,
+    "ignore_cancels": _ITSELF,
+    "hold_acknowledgements": _ITSELF,
+    "end_late": _ITSELF,
+    "say_end_again": _ITSELF,
+    "babble": _ITSELF,
+    "open_again": "what the next process does is shown where one is really killed",
+}
 """What no real program can be made to do; for `Probe.unable`."""
 LEFT = "setsid sleep 300 >/dev/null 2>&1 &"
 """A command that leaves a process of its own."""

@@ -30,6 +30,7 @@ _NO_ANSWER = (
 )
 _UNABLE: Mapping[str, str] = {
     "reach": _PIPES,
+    "open_again": "no other process could reach the pipes of a far end in memory",
     "hold_starts": _NO_ANSWER,
     "refuse_cancels": "a cancel is a notification: nothing answers it",
     "leave": "what the tools of an agent leave are processes, which are there with real ones only",

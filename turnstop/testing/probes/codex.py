@@ -24,7 +24,8 @@ class CodexProbe(Probe):
     name = "codex"
     unable: ClassVar[Mapping[str, str]] = {
         "reach": "codex is spoken to over the pipes of its process: whoever loses them ends the "
-        "process, and a new one knows nothing of the turns of the old"
+        "process, and a new one knows nothing of the turns of the old",
+        "open_again": "no other process could reach the pipes of a far end in memory",
     }
 
     def __init__(self) -> None:

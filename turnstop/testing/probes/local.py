@@ -21,6 +21,7 @@ _UNABLE = {
     "refuse_starts": _NO_START,
     "say_end_again": "a function returns once",
     "leave": "what a function starts and leaves is its program's own",
+    "open_again": "a function ends with its process: the next one finds none",
     "die": "a function has no process of its own that could be lost",
     "cut": "a function has no connection that could break",
     "babble": "a function speaks no protocol",

@@ -27,6 +27,7 @@ class ParlantProbe(Probe):
         "hold_acknowledgements": _TASK,
         "ask": "Parlant asks in its answer, which ends the turn; the room's next turn answers it",
         "cut": "the engine is in this process: there is no connection that could break",
+        "open_again": "an engine in this process ends with it: the next one finds none",
         "restart": "an engine in this process ends with what opened it, and its sessions with it",
     }
 

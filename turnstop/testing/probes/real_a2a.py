@@ -52,6 +52,10 @@ class RealA2AProbe(Probe):
         async with open_a2a(self._server.url, transport=self._cable) as backend:
             yield backend
 
+    def open_again(self) -> AbstractAsyncContextManager[Backend[A2AContent]]:
+        """Open another client of the same server."""
+        return open_a2a(self.server.url)
+
     async def _serve(self, port: int, task_status: trio.TaskStatus[None]) -> None:
         async with open_a2a_server(port=port) as server:
             self._server = server

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 from typing import Any, ClassVar, TypeAlias
 
 import attrs
@@ -54,8 +55,17 @@ class Backend:
         """Seconds, less than a cancel may take, and enough to be told from nothing."""
         return 0.75 * self.budget.cancel_within
 
+    async def take_up(self, address: str) -> Any:
+        """Take up a turn that another process has begun, where the adapter offers that.
+
+        **Cancellation:** as `attach`.
+        """
+        remote = await self.backend.attach(address)
+        return (self.kind or Turn)(remote, self, Request("", "", ""))
+
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.backend, name)
+        found = getattr(self.backend, name)
+        return self.take_up if name == "attach" else found
 
 
 @attrs.define(eq=False, slots=False)
@@ -120,6 +130,7 @@ class Turn:
 
 
 Sabotage: TypeAlias = Turn | Backend
+Opening: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
 
 
 @attrs.define(eq=False)
@@ -151,10 +162,9 @@ def tell_unasked(life: Life) -> None:
 
 def wrap(probe: Probe, kind: type[Turn] | type[Backend]) -> Probe:
     """Have a probe open its adapter with one promise removed; its levers stay what they are."""
-    honest = probe.open
 
     @asynccontextmanager
-    async def open_sabotaged() -> AsyncGenerator[Any, None]:
+    async def open_sabotaged(honest: Opening) -> AsyncGenerator[Any, None]:
         async with kind.around() as service, honest() as backend:
             if issubclass(kind, Turn):
                 yield Backend(backend, service, probe.budget, kind)
@@ -162,5 +172,6 @@ def wrap(probe: Probe, kind: type[Turn] | type[Backend]) -> Probe:
                 yield kind(backend, service, probe.budget)
 
     # On the object, and not on its class: which levers a probe has is told by its class.
-    vars(probe)["open"] = open_sabotaged
+    vars(probe)["open"] = partial(open_sabotaged, probe.open)
+    vars(probe)["open_again"] = partial(open_sabotaged, probe.open_again)
     return probe

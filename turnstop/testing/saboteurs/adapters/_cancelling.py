@@ -28,6 +28,8 @@ _INSTANT = 0.001
     "settled_means_ended",
     "end_needs_no_acknowledgement",
     "lost_turn_is_still_told",
+    "disk_holds_up_no_stop",
+    "left_turn_is_stopped",
 )
 class CancelDoesNothing(Turn):
     """Cancel returns, and has told nobody."""
@@ -46,7 +48,12 @@ class CancelIsSentTwice(Turn):
             nursery.start_soon(self.remote.cancel, sent)
 
 
-@in_adapter("stop_is_told_at_once", "early_stop_reaches_the_work", "teardown_waits")
+@in_adapter(
+    "stop_is_told_at_once",
+    "early_stop_reaches_the_work",
+    "teardown_waits",
+    "disk_holds_up_no_stop",
+)
 class CancelWaits(Turn):
     """Cancel waits before it is sent."""
 

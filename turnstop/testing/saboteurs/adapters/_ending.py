@@ -51,6 +51,7 @@ class ReaderIsNoService(Apart):
     "acknowledgement_is_no_end",
     "lost_connection_is_no_end",
     "budget_is_one",
+    "left_turn_holds_its_room",
 )
 class AskingIsTheEnd(Apart):
     """Follow returns as soon as somebody asks for a stop."""
@@ -111,7 +112,7 @@ class FollowDawdles(Turn):
         return end
 
 
-@in_adapter("finished_turn_is_told_nothing", "completion_wins")
+@in_adapter("finished_turn_is_told_nothing", "completion_wins", "left_turn_tells_its_end")
 class CompletedIsCancelled(Turn):
     """A turn that completed is reported as cancelled."""
 

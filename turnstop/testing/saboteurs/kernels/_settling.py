@@ -142,7 +142,7 @@ def previous_is_told_for_ever(honest: Honest, life: Life, remote: object) -> Non
     door.previous = previous
 
 
-@in_kernel(_account, "judge", breaks=("completion_wins",))
+@in_kernel(_account, "judge", breaks=("completion_wins", "left_turn_tells_its_end"))
 def whoever_asks_has_stopped_it(honest: Honest, **facts: Any) -> Any:
     """A turn that was asked to stop is stopped, also where it completed."""
     verdict = honest(**facts)
