@@ -21,8 +21,3 @@ def test_what_a_journal_costs() -> None:
     report = run("journal.py", "--small")
     assert report["turn"]["us_a_turn"] > 0
     assert report["file"]["left"] < report["file"]["records"]
-
-
-def test_a_program_that_is_killed_leaves_nothing() -> None:
-    report = run("crash_points.py", "--points", "3")
-    assert report["left_at_the_end"] == report["let_too_early"] == report["not_gone"] == 0
