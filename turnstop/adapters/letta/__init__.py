@@ -16,6 +16,7 @@ from ._sdk import check_sdk
 check_sdk()
 
 from ._open import AgentOf, open_letta  # noqa: E402
-from ._turn import LettaContent, LettaSession  # noqa: E402
+from ._session import LettaSession  # noqa: E402
+from ._turn import LettaContent  # noqa: E402
 
 __all__ = ["AgentOf", "LettaContent", "LettaSession", "open_letta"]

@@ -12,8 +12,8 @@ from ...events import Event, Usage
 from ._events import Asked, Frame, Translator
 
 _COMPLETED: Final = ("end_turn", "max_steps", "tool_rule")
-_APPROVAL: Final = "requires_approval"
-_CANCELLED: Final = "cancelled"
+APPROVAL: Final = "requires_approval"
+CANCELLED: Final = "cancelled"
 
 
 @attrs.define(eq=False)
@@ -38,7 +38,7 @@ class Account:
             self.run_id = run_id
         said = frame.get("message_type")
         if kind == "cancelled":
-            self._reason = self._reason or _CANCELLED
+            self._reason = self._reason or CANCELLED
         elif kind == "error" or said == "error_message":
             self._reason = self._reason or "error"
             self._detail = _detail_of(frame)
@@ -55,7 +55,7 @@ class Account:
 
     def take_asked(self) -> list[Asked]:
         """What a person has to approve for it to go on; after that, another run is awaited."""
-        asked = list(self._translator.asked.values()) if self._reason == _APPROVAL else []
+        asked = list(self._translator.asked.values()) if self._reason == APPROVAL else []
         if asked:
             self._translator.asked.clear()
             self.run_id = self._reason = None
@@ -64,7 +64,7 @@ class Account:
     @property
     def cancelled(self) -> bool:
         """Whether the run ended for being cancelled: its model call may outlive it."""
-        return self._reason == _CANCELLED
+        return self._reason == CANCELLED
 
     def end(self, proof: Proof) -> End:
         """The end that the stop reason stands for, once the stream is over.
@@ -75,14 +75,16 @@ class Account:
         reason = self._reason
         if reason is None:
             raise BackendLost("Letta closed the stream before the run's end: look at its log")
-        if reason == _CANCELLED:
-            how = How.CANCELLED
-        elif reason in _COMPLETED or reason == _APPROVAL:
-            how = How.COMPLETED
-        else:
-            how = How.FAILED
+        how = judge(reason)
         detail = self._detail or reason if how is How.FAILED else ""
         return End(how, proof, usage=self.usage, detail=detail)
+
+
+def judge(reason: str | None) -> How:
+    """How a run has ended that has stopped for this reason."""
+    if reason == CANCELLED:
+        return How.CANCELLED
+    return How.COMPLETED if reason in (*_COMPLETED, APPROVAL) else How.FAILED
 
 
 def _detail_of(frame: Frame) -> str:

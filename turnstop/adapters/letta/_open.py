@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Final, TypeAlias, final
+from typing import ClassVar, Final, TypeAlias, final
 
 import httpx
 import trio
@@ -12,8 +12,11 @@ from letta_client import AsyncLetta
 
 from ...abc import Backend, RemoteTurn, Request
 from ...transports.reading import Reader, Reading, open_reading
+from ._address import Address
+from ._orphan import LettaOrphan
 from ._sdk import check_sdk
-from ._turn import Begin, LettaContent, LettaSession, LettaTurn
+from ._session import LettaSession
+from ._turn import Begin, LettaContent, LettaTurn
 from ._wire import Wire
 
 AgentOf: TypeAlias = Callable[[str], Awaitable[str]]
@@ -24,9 +27,12 @@ _AGENT_ID: Final = "agent_id is an agent's id, or an async function that is give
 
 @final
 class _Letta:
+    announces: ClassVar[bool] = True
+
     def __init__(
         self, wire: Wire, reading: Reading, agent_id: str | AgentOf, conversations: bool
     ) -> None:
+        self.name = f"letta {wire.place}"
         self._wire = wire
         self._reading = reading
         self._agent_id = agent_id
@@ -39,7 +45,7 @@ class _Letta:
         if not isinstance(session, LettaSession):
             session = LettaSession(await self._agent_of(request.room))
             begin = "fresh" if self._conversations else begin
-        turn = LettaTurn(self._wire, session, request.content, begin)
+        turn = LettaTurn(self._wire, session, request.content, begin, request.announce)
         self._reading.start(turn.reader, turn.read, name=f"letta turn {request.turn_id}")
         try:
             await turn.reveal()
@@ -47,6 +53,11 @@ class _Letta:
             # It may begin all the same, and nobody else will ever know of it.
             self._reading.start(Reader(), turn.undo, name=f"letta undo {request.turn_id}")
             raise
+        return turn
+
+    async def attach(self, address: str) -> RemoteTurn:
+        turn = LettaOrphan(self._wire, Address.parse(address))
+        await turn.find()
         return turn
 
     async def _agent_of(self, room: str) -> str:

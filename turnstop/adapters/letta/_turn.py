@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Literal, TypeAlias, final
 
@@ -16,7 +17,9 @@ from ...events import Event
 from ...transports.backlog import Backlog
 from ...transports.reading import Reader
 from ._account import Account
+from ._address import Address, Place
 from ._events import Asked, Frame, Message, ask_all, denial
+from ._session import LettaSession
 from ._wire import Wire
 
 LettaContent: TypeAlias = str | Sequence[Mapping[str, Any]]
@@ -25,26 +28,6 @@ LettaContent: TypeAlias = str | Sequence[Mapping[str, Any]]
 # A cancelled run's model call is let go of by the server's garbage collector: most within some
 # tenths of a second, a few much later.
 _LOOKS: Final = (0.0, 0.02, 0.05, 0.1, *itertools.repeat(0.25, 15))
-
-
-@attrs.frozen
-class LettaSession:
-    """What a room's next turn continues.
-
-    Attributes:
-        agent_id: the agent.
-        conversation_id: its conversation; None where the room speaks in the agent's own history.
-        asked: the tool calls that wait there for an approval, or may do so: no answer to them is
-            known to have arrived. The next turn denies them, once or again.
-    """
-
-    agent_id: str
-    conversation_id: str | None = None
-    asked: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        where = self.conversation_id or "its own history"
-        return f"{self.agent_id}, {where}"
 
 
 Begin: TypeAlias = Literal["here", "fresh", "forked"]
@@ -63,12 +46,16 @@ class LettaTurn:
         session: LettaSession,
         content: LettaContent,
         begin: Begin,
+        announce: Callable[[str], Awaitable[None]],
     ) -> None:
         self.reader: Reader[_Item] = Reader()
         self._wire = wire
         self._session = session
         self._content = content
         self._begin: Begin = begin
+        self._announce = announce
+        self._place: Place = "shared"
+        self._mark, self._since = "", session.run_id
         self._account = Account()
         self._running = trio.Event()
         self._answers: Backlog[Message] = Backlog()
@@ -83,6 +70,21 @@ class LettaTurn:
     def session(self) -> LettaSession:
         """The agent, and the conversation."""
         return self._session
+
+    @property
+    def address(self) -> str:
+        """Where it is; without the run until that is known."""
+        session = self._session
+        return str(
+            Address(
+                session.agent_id,
+                session.conversation_id or "",
+                self._place,
+                self._mark,
+                self._since or "",
+                self._account.run_id or "",
+            )
+        )
 
     async def reveal(self) -> None:
         """Return when the run has a name, so that it can be cancelled; raise what came instead."""
@@ -159,13 +161,14 @@ class LettaTurn:
     async def _converse(self) -> End:
         if self._begin != "here":
             self._made = await self._make_conversation()
-            self._session = attrs.evolve(self._session, conversation_id=self._made)
+            self._session = attrs.evolve(self._session, conversation_id=self._made, run_id=None)
             if self._abandoned:
                 await self._drop_made()
                 raise BackendLost("nobody waits for this turn any more")
         messages: list[Message] = [{"role": "user", "content": self._content}]
         if self._session.asked:
             messages.insert(0, denial(self._session.asked))
+        await self._say_where("made" if self._made else self._known_place())
         await self._send(messages)
         while asked := self._account.take_asked():
             # A history with a question that nobody answers takes no other message.
@@ -201,6 +204,11 @@ class LettaTurn:
 
     async def _answer(self) -> None:
         answer = await self._answers.receive()
+        try:
+            await self._say_where("answer")
+        except BackendRefused:
+            # It is being stopped: what leaves is a denial, which no disk holds up.
+            self._stopping = True
         with trio.CancelScope() as scope:
             if not self._stopping:
                 # Where nothing tells that it has left, it may have.
@@ -215,11 +223,19 @@ class LettaTurn:
     def _left(self) -> None:
         self._tells, self._leaving = True, None
 
+    def _known_place(self) -> Place:
+        return "room" if self._session.conversation_id else "shared"
+
+    async def _say_where(self, place: Place) -> None:
+        """Announce what is sent next, which begins a run."""
+        self._place, self._mark = place, str(uuid.uuid4())
+        self._since = self._session.run_id
+        await self._announce(self.address)
+
     async def _send(self, messages: Sequence[Message]) -> None:
         session = self._session
-        await self._wire.send(
-            session.agent_id, session.conversation_id, messages, self._hear, self._left
-        )
+        where = session.agent_id, session.conversation_id
+        await self._wire.send(*where, messages, self._mark, self._hear, self._left)
 
     def _hear(self, kind: str, frame: Frame) -> None:
         for event in self._account.hear(kind, frame):
@@ -228,6 +244,8 @@ class LettaTurn:
                 self._session = attrs.evolve(self._session, asked=())
             self.reader.post(event)
         if self._account.run_id is not None:
+            if self._session.run_id != self._account.run_id:
+                self._session = attrs.evolve(self._session, run_id=self._account.run_id)
             self._running.set()
             self._revealed.set()
 
@@ -243,7 +261,7 @@ class LettaTurn:
             await trio.sleep(pause)
             try:
                 step = step or await self._wire.newest_step(self._account.run_id)
-                if step is None or await self._wire.is_traced(step):
+                if step is None or await self._wire.is_traced(step.id):
                     return Proof.EVENT
             except BackendError:
                 continue

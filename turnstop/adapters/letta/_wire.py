@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar, final
 from urllib.parse import quote
 
+import attrs
 import httpx
 from letta_client import (
     APIConnectionError,
@@ -24,11 +25,46 @@ from letta_client import (
 from ..._errors import BackendError, BackendLost, BackendMisbehaved, BackendRefused
 from ...transports.httpcalls import Departures, read_events
 from ...transports.sse import ServerEvent
+from ._address import MARK
 from ._events import Frame, Message
 
 Answer = TypeVar("Answer")
 
 _SHOWN: Final = 500
+_FEW: Final = 20
+_MANY: Final = 100
+
+
+@attrs.frozen
+class Run:
+    """A run, as the server keeps it.
+
+    Attributes:
+        id: its name.
+        conversation_id: where; None in the agent's own history.
+        status: created, running, completed, failed or cancelled.
+        reason: its stop reason, once there is one. What is cancelled has one at once.
+    """
+
+    id: str
+    conversation_id: str | None
+    status: str
+    reason: str | None
+
+
+@attrs.frozen
+class Step:
+    """A step of a run: a call of the model, and the tools that it asks for.
+
+    Attributes:
+        id: its name.
+        over: whether the server has seen its end.
+        mark: of the message that began it; None where the server keeps none.
+    """
+
+    id: str
+    over: bool
+    mark: str | None
 
 
 @final
@@ -45,6 +81,11 @@ class Wire:
         self._url = url
         self._client = client
         self._departures = Departures(http)
+
+    @property
+    def place(self) -> str:
+        """Where the server is, without what lets one in."""
+        return str(httpx.URL(self._url).copy_with(userinfo=b"")).rstrip("/")
 
     async def check(self) -> None:
         """See that a Letta server answers.
@@ -93,13 +134,18 @@ class Wire:
         return found
 
     async def drop_conversation(self, conversation_id: str) -> None:
-        """Delete a conversation.
+        """Delete a conversation; one that is gone already is none to delete.
 
         **Cancellation:** it may have been deleted.
         """
         # letta-client 1.7.1 has no name for it.
         path = f"/v1/conversations/{quote(conversation_id, safe='')}"
-        await self._calling(self._client.delete(path, cast_to=object))
+        try:
+            await self._client.delete(path, cast_to=object)
+        except NotFoundError:
+            return
+        except Exception as error:
+            raise explain(error, self._url) from error
 
     async def cancel(self, agent_id: str, run_id: str, sent: Callable[[], None]) -> None:
         """Tell the server to cancel this one run, of whichever conversation.
@@ -119,16 +165,58 @@ class Wire:
         if told != "cancelled":
             raise BackendRefused(f"Letta does not cancel {run_id}: it answered {told!r}")
 
-    async def newest_step(self, run_id: str) -> str | None:
-        """The id of the run's newest step; None where it has come to none.
+    async def newest_step(self, run_id: str) -> Step | None:
+        """The run's newest step; None where it has come to none.
 
         **Cancellation:** changes nothing.
         """
-        page = await self._calling(self._client.runs.steps.list(run_id, limit=1, order="desc"))
-        steps = getattr(page, "items", None)
-        if not isinstance(steps, Sequence):
-            raise BackendMisbehaved(f"Letta told no steps of {run_id}")
-        return str(steps[0].id) if steps else None
+        steps = await self._listed(f"/v1/runs/{_part(run_id)}/steps", limit=1, order="desc")
+        for one in steps:
+            return Step(str(one.get("id")), one.get("status") != "pending", one.get("request_id"))
+        return None
+
+    async def find_run(self, run_id: str) -> Run:
+        """A run, as the server keeps it.
+
+        Raises:
+            BackendRefused: the server knows none of that name.
+
+        **Cancellation:** changes nothing.
+        """
+        found = await self._get(f"/v1/runs/{_part(run_id)}")
+        if not isinstance(found, Mapping):
+            raise BackendMisbehaved(f"Letta told nothing of {run_id}")
+        return _to_run(found)
+
+    async def runs_after(
+        self, agent_id: str, conversation_id: str | None, since: str | None
+    ) -> list[Run]:
+        """Runs of one history, the oldest first: those after another one, or the newest.
+
+        **Cancellation:** changes nothing.
+        """
+        params: dict[str, Any] = {"agent_id": agent_id, "order": "desc", "limit": _FEW}
+        if since:
+            params |= {"order": "asc", "after": since, "limit": _MANY}
+        if conversation_id:
+            params["conversation_id"] = conversation_id
+        found = [_to_run(one) for one in await self._listed("/v1/runs/", **params)]
+        mine = [one for one in found if one.conversation_id == conversation_id]
+        return mine if since else mine[::-1]
+
+    async def asked_in(self, run_id: str) -> tuple[str, ...]:
+        """The tool calls that a run ended for, which need an approval.
+
+        **Cancellation:** changes nothing.
+        """
+        told = await self._listed(f"/v1/runs/{_part(run_id)}/messages", limit=_MANY, order="desc")
+        for one in told:
+            if one.get("message_type") == "approval_request_message":
+                calls = one.get("tool_calls") or one.get("tool_call")
+                calls = calls if isinstance(calls, list) else [calls]
+                found = [one.get("tool_call_id") for one in calls if isinstance(one, Mapping)]
+                return tuple(one for one in found if isinstance(one, str))
+        return ()
 
     async def is_traced(self, step_id: str) -> bool:
         """Whether the server has written down what the step's model call came to.
@@ -143,6 +231,7 @@ class Wire:
         agent_id: str,
         conversation_id: str | None,
         messages: Sequence[Message],
+        mark: str,
         hear: Callable[[str, Frame], None],
         sent: Callable[[], None],
     ) -> None:
@@ -152,6 +241,7 @@ class Wire:
             agent_id: the agent, in whose own history they are said where there is no conversation.
             conversation_id: the conversation.
             messages: what is said: one, or an approval and one.
+            mark: what the steps of the run are known by.
             hear: is given each event: its kind, and what it says.
             sent: called when the messages have left.
 
@@ -165,6 +255,7 @@ class Wire:
             "include_pings": True,
         }
         with self._departures.awaited(sent) as headers:
+            headers[MARK] = mark
             if conversation_id is None:
                 said = self._client.agents.messages.with_streaming_response
                 making = said.create(agent_id, extra_headers=headers, **more)
@@ -177,11 +268,36 @@ class Wire:
             except Exception as error:
                 raise explain(error, self._url) from error
 
+    async def _get(self, path: str, **params: Any) -> object:
+        return await self._calling(
+            self._client.get(path, cast_to=object, options={"params": params})
+        )
+
+    async def _listed(self, path: str, **params: Any) -> list[Frame]:
+        found = await self._get(path, **params)
+        if not (isinstance(found, list) and all(isinstance(one, Mapping) for one in found)):
+            raise BackendMisbehaved(f"Letta told no list of {path}")
+        return found
+
     async def _calling(self, call: Awaitable[Answer]) -> Answer:
         try:
             return await call
         except Exception as error:
             raise explain(error, self._url) from error
+
+
+def _part(number: str) -> str:
+    return quote(number, safe="")
+
+
+def _to_run(said: Frame) -> Run:
+    conversation, reason = said.get("conversation_id"), said.get("stop_reason")
+    return Run(
+        str(said.get("id")),
+        conversation if isinstance(conversation, str) else None,
+        str(said.get("status")),
+        reason if isinstance(reason, str) else None,
+    )
 
 
 async def _read(response: httpx.Response, hear: Callable[[str, Frame], None]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import attrs
 import httpx
 
@@ -29,6 +31,8 @@ class Run:
         traced: whether its model call is over and written down.
         answered: whether its message was answered.
         asked: the tool call that it ended for, where that needs an approval.
+        mark: what its message carried, and its step does.
+        told: whether it was told to be cancelled; it is called so at once.
     """
 
     number: int
@@ -39,6 +43,8 @@ class Run:
     traced: bool = False
     answered: bool = False
     asked: str = ""
+    mark: str | None = None
+    told: bool = False
     stream: Stream = attrs.field(factory=Stream)
 
     @property
@@ -86,10 +92,45 @@ class Run:
         self.stream.end()
 
 
+def run_of(run: Run) -> Answer:
+    """What the server tells of a run."""
+    called_off = run.told and run.reason in (None, "requires_approval")
+    reason = "cancelled" if called_off else run.reason
+    status = {None: "running", "cancelled": "cancelled"}.get(reason, "completed")
+    if reason is not None and "error" in reason:
+        status = "failed"
+    ids = {"id": run.id, "agent_id": run.agent_id, "conversation_id": run.conversation_id}
+    return {**ids, "status": status, "stop_reason": reason}
+
+
+def runs_in(runs: Iterable[Run], asked: Mapping[str, str]) -> list[Answer]:
+    """What the server lists of runs, asked in these words."""
+    place = asked.get("conversation_id")
+    found = [run for run in runs if run.agent_id == asked["agent_id"]]
+    found = [run for run in found if place in (None, run.conversation_id)]
+    numbers = [run.id for run in found]
+    if (after := asked.get("after")) in numbers:
+        found = found[numbers.index(after) + 1 :]
+    if asked["order"] == "desc":
+        found.reverse()
+    return [run_of(run) for run in found[: int(asked["limit"])]]
+
+
+def messages_of(run: Run) -> list[Answer]:
+    """What the server tells of the messages of a run."""
+    if not run.asked:
+        return []
+    call = {"tool_call_id": run.asked, "name": "bake"}
+    return [message("approval_request_message", f"message-{run.number}", tool_calls=[call])]
+
+
 def steps_of(run: Run) -> list[Answer]:
     """What the server lists of the steps of a run."""
-    status = "success" if run.reason and run.reason != "cancelled" else "pending"
-    return [{"id": run.step_id, "run_id": run.id, "agent_id": run.agent_id, "status": status}]
+    status = "pending"
+    if run.reason and run.traced:
+        status = "failed" if run.reason == "cancelled" else "success"
+    ids = {"id": run.step_id, "run_id": run.id, "agent_id": run.agent_id}
+    return [{**ids, "status": status, "request_id": run.mark}]
 
 
 def trace_of(run: Run) -> Answer | None:

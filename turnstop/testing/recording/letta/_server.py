@@ -17,7 +17,7 @@ import trio
 from ..._probe import Work
 from .._far_http import HeldStarts
 from ._frames import Answer, event, ping
-from ._run import Run, steps_of, trace_of
+from ._run import Run, messages_of, run_of, runs_in, steps_of, trace_of
 
 __all__ = ["RecordingLetta"]
 
@@ -44,6 +44,7 @@ class RecordingLetta(HeldStarts, httpx.AsyncBaseTransport):
         cancels: what becomes of a cancel.
         ends_after: how many seconds after a cancel that is obeyed the run's stream ends.
         drops_after: how many seconds after that its model call is over; None: never.
+        arrives_after: how many seconds a message is on its way.
         refuses: whether messages are refused.
         locks: whether a conversation takes one message at a time, as it does with Redis.
         approvals_wait_for: what has to be set before an approval is answered.
@@ -56,6 +57,7 @@ class RecordingLetta(HeldStarts, httpx.AsyncBaseTransport):
         self.cancels: Cancels = "obeyed"
         self.ends_after = 0.0
         self.drops_after: float | None = 0.0
+        self.arrives_after = 0.0
         self.refuses = False
         self.locks = True
         self.approvals_wait_for: trio.Event | None = None
@@ -106,16 +108,21 @@ class RecordingLetta(HeldStarts, httpx.AsyncBaseTransport):
                 self._conversations.pop(conversation, None)
                 return _value(None)
             case ("POST", "conversations", conversation, "messages"):
+                await trio.sleep(self.arrives_after)
                 agent = self._conversations.get(conversation)
                 if agent is None:
                     return _no(404, f"Conversation not found with id='{conversation}'")
                 return await self._send(request, agent, conversation, body)
             case ("POST", "agents", agent, "messages"):
+                await trio.sleep(self.arrives_after)
                 return await self._send(request, agent, None, body)
             case ("POST", "agents", _, "messages", "cancel"):
                 return await self._cancel(body["run_ids"])
-            case ("GET", "runs", run_id, "steps") if run_id in self._runs:
-                return httpx.Response(200, json=steps_of(self._runs[run_id]))
+            case ("GET", "runs"):
+                return httpx.Response(200, json=runs_in(self._runs.values(), request.url.params))
+            case ("GET", "runs", run_id, *what) if run_id in self._runs:
+                tell = {"": run_of, "steps": steps_of, "messages": messages_of}["".join(what)]
+                return httpx.Response(200, json=tell(self._runs[run_id]))
             case ("GET", "steps", step_id, "trace"):
                 found = next(run for run in self._runs.values() if run.step_id == step_id)
                 return _value(trace_of(found))
@@ -145,7 +152,7 @@ class RecordingLetta(HeldStarts, httpx.AsyncBaseTransport):
         # The server streams for clients only that it knows to understand it.
         if "x-stainless-package-version" not in request.headers:
             return _no(422, "streaming=true is only supported for SDK v1.0+ clients.")
-        messages = list(body["messages"])
+        messages, mark = list(body["messages"]), request.headers.get("x-api-request-log-id")
         before = self._newest.get(conversation or agent)
         if messages[0].get("type") == "approval":
             replies = messages.pop(0)["approvals"]
@@ -155,7 +162,7 @@ class RecordingLetta(HeldStarts, httpx.AsyncBaseTransport):
                 answered |= calls
                 before.answer(replies)
                 if not messages:
-                    return await self._go_on(self._begin(agent, conversation, before.work))
+                    return await self._go_on(self._begin(agent, conversation, before.work, mark))
                 self._over(before.work)
             elif not messages or not calls <= answered:
                 run = Run(next(self._numbers), agent, conversation, Work("", "", None, 0.0))
@@ -170,7 +177,7 @@ class RecordingLetta(HeldStarts, httpx.AsyncBaseTransport):
             return self._refuse_in_a_stream(run, _ASKED)
         if not self.refuses:
             work.began_at = trio.current_time()
-        return await self._start(self._begin(agent, conversation, work))
+        return await self._start(self._begin(agent, conversation, work, mark))
 
     async def _go_on(self, run: Run) -> httpx.Response:
         if self.approvals_wait_for is not None:
@@ -197,8 +204,8 @@ class RecordingLetta(HeldStarts, httpx.AsyncBaseTransport):
         text = f"Cannot send a new message: Another request (run_id={before.id}) is processed."
         return httpx.Response(409, json={"detail": text, "run_id": before.id})
 
-    def _begin(self, agent: str, conversation: str | None, work: Work) -> Run:
-        run = Run(next(self._numbers), agent, conversation, work)
+    def _begin(self, agent: str, conversation: str | None, work: Work, mark: str | None) -> Run:
+        run = Run(next(self._numbers), agent, conversation, work, mark=mark)
         work.name = work.name or run.id
         self._runs[run.id] = self._newest[run.where] = run
         run.stream.say_raw(event(ping(run.number, run.id)))
@@ -216,6 +223,7 @@ class RecordingLetta(HeldStarts, httpx.AsyncBaseTransport):
             answers[run_id] = "failed" if run is None else "cancelled"
             if run is None:
                 continue
+            run.told = True
             run.work.told_at.append(trio.current_time())
             if run.waits:
                 # Nothing runs, and nobody goes on with it; but the question stays.
