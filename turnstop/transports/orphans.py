@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Final, Self, final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import ClassVar, Final, Self, TypeAlias, final
 
 import attrs
 import trio
 
-from .._errors import BackendLost
+from .._errors import BackendError, BackendLost
 from .._identity import find_host, find_start
 from ..abc import Emit, End, How, Proof
 from .offspring import Look, Offspring
@@ -25,6 +25,7 @@ __all__ = [
     "PROCESS",
     "OrphanedTurn",
     "ProcessAddress",
+    "Tell",
     "attach_process",
     "check_reach",
     "new_mark",
@@ -134,6 +135,14 @@ class ProcessAddress:
         return bool(self.tool) and all(name in environment for name in self.tool)
 
 
+Tell: TypeAlias = Callable[[ProcessAddress], Awaitable[tuple[End, object | None]]]
+"""Says of a turn whose process is gone how it ended, and what its room goes on with."""
+
+
+async def _say_gone(process: ProcessAddress) -> tuple[End, object | None]:
+    return End(How.CANCELLED, Proof.PROCESS), process.session or None
+
+
 @final
 class OrphanedTurn:
     """A turn that is a process, taken up by another than its parent.
@@ -141,23 +150,50 @@ class OrphanedTurn:
     Attributes:
         process: where it is.
         address: the same as a str.
-        session: what its room goes on with; None where the address tells none.
+        session: what its room goes on with; None where nothing is known of that.
     """
 
     acknowledges: ClassVar[bool] = False
 
-    def __init__(self, process: ProcessAddress, grace: float = _GRACE) -> None:
+    def __init__(
+        self,
+        process: ProcessAddress,
+        *,
+        grace: float = _GRACE,
+        tell: Tell = _say_gone,
+        tools: Offspring | None = None,
+    ) -> None:
+        self.process = process
         self.address = str(process)
         self.session: object | None = process.session or None
-        self.process = process
         self._find = process.find
         self._grace = grace
+        self._tell = tell
+        self._tools = tools
+        self._end: End | BackendLost | None = None
+
+    async def look(self) -> None:
+        """Learn how it ended, where its process is gone already: then nobody is told to stop."""
+        if not await self._find():
+            await self._learn()
 
     async def follow(self, emit: Emit) -> End:
         """Wait until nothing of it is alive."""
-        while await self._find():  # noqa: ASYNC110 - a stranger's death is no event
-            await trio.sleep(_LOOK_EVERY)
-        return End(How.CANCELLED, Proof.PROCESS)
+        if self._end is None:
+            while await self._find():  # noqa: ASYNC110 - a stranger's death is no event
+                await trio.sleep(_LOOK_EVERY)
+            await self._learn()
+        if isinstance(self._end, End):
+            return self._end
+        assert self._end is not None
+        raise self._end
+
+    async def _learn(self) -> None:
+        try:
+            self._end, self.session = await self._tell(self.process)
+        except BackendError as error:
+            text = f"the turn's process is gone, and how the turn ended was not told: {error}"
+            self._end = BackendLost(text, gone=True)
 
     async def cancel(self, sent: Callable[[], None]) -> None:
         """Have it end, and see that it does."""
@@ -179,10 +215,19 @@ class OrphanedTurn:
         return await end_processes(self._all, grace=0.0)
 
     async def _all(self) -> list[TableEntry]:
-        return [*await self._find(), *await self.process.find_tools()]
+        alive = await self._find()
+        if self._tools is None:
+            return [*alive, *await self.process.find_tools()]
+        return [*alive, *(await self._tools.find() if self.process.counts else ())]
 
 
-def attach_process(address: str, *, grace: float = _GRACE) -> OrphanedTurn:
+def attach_process(
+    address: str,
+    *,
+    grace: float = _GRACE,
+    tell: Tell = _say_gone,
+    tools: Offspring | None = None,
+) -> OrphanedTurn:
     """Take up a turn that is a process, for a backend's `attach`.
 
     One that is gone with its parent, or with the machine's last start, has ended: its `follow`
@@ -191,13 +236,15 @@ def attach_process(address: str, *, grace: float = _GRACE) -> OrphanedTurn:
     Args:
         address: a `ProcessAddress`, as str.
         grace: seconds that it has for ending by itself once it is told to.
+        tell: what is asked how it ended, once it is gone; by default it was stopped.
+        tools: what finds the turn's tools, where that is more than the address does.
 
     Raises:
         BackendLost: it is the address of something else, or of a process that cannot be seen here.
     """
     process = ProcessAddress.parse(address)
     check_reach(process.host, process.pid)
-    return OrphanedTurn(process, grace)
+    return OrphanedTurn(process, grace=grace, tell=tell, tools=tools)
 
 
 def check_reach(host: str, pid: int) -> None:

@@ -16,14 +16,14 @@ from ..._errors import BackendMisbehaved, BackendRefused
 from ...abc import Backend, RemoteTurn, Request
 from ...transports.dialect import JsonRpc, to_blocks
 from ...transports.jsonrpc import Connection, Incoming, RpcError, Topic
-from ...transports.orphans import ProcessAddress
+from ...transports.orphans import ProcessAddress, attach_process
 from ...transports.peer import Peer, open_peer
 from ...transports.proctable import find_marked, ticks_now
 from ...transports.restart import Restarting, open_restarting
 from ._asks import decline
 from ._commands import OUTER, ROOT, Look
 from ._interrupt import interrupt
-from ._orphan import take_up
+from ._orphan import Attach, take_up
 from ._session import CodexSession, is_idle, known_calls, may_have_agents
 from ._turn import CodexContent, CodexTurn
 
@@ -63,11 +63,16 @@ class _Backend:
     announces: ClassVar[bool] = True
 
     def __init__(
-        self, codex: Restarting[Peer], settings: _Settings, look: Look = find_marked
+        self,
+        codex: Restarting[Peer],
+        settings: _Settings,
+        look: Look = find_marked,
+        attach: Attach = attach_process,
     ) -> None:
         self._codex = codex
         self._settings = settings
         self._look = look
+        self._attach = attach
 
     async def start(self, request: Request[CodexContent]) -> RemoteTurn:
         content = to_blocks(request.content)
@@ -105,7 +110,7 @@ class _Backend:
             raise
 
     async def attach(self, address: str) -> RemoteTurn:
-        return await take_up(address, self._codex, self._look)
+        return await take_up(address, self._codex, self._look, self._attach)
 
     async def _start(
         self, rpc: Connection, topic: Topic, thread: str, content: str | list[Any]

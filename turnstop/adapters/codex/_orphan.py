@@ -7,121 +7,29 @@ that nobody has completed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, final
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeAlias
 
-from ..._errors import BackendError, BackendLost
-from ...abc import Emit, End, How, Proof
-from ...transports.jsonrpc import Connection, RpcError
+from ...abc import End, How, Proof
+from ...transports.jsonrpc import RpcError
 from ...transports.offspring import Offspring
-from ...transports.orphans import OrphanedTurn, attach_process
+from ...transports.orphans import OrphanedTurn, ProcessAddress, attach_process
 from ...transports.peer import Peer
-from ...transports.proctable import TableEntry, end_processes
 from ...transports.restart import Restarting
 from ._commands import ROOT, Look
+
+Attach: TypeAlias = Callable[..., OrphanedTurn]
+"""Takes up the process at an address: `attach_process`, or what stands for it."""
 
 _PATIENCE = 2.0
 _HOW = {"completed": How.COMPLETED, "failed": How.FAILED}
 _NEWEST = 20
 
 
-@final
-class CodexOrphan:
-    """A turn of an app server that is nobody's any more.
-
-    Attributes:
-        address: where it is.
-        session: its thread; None once codex was seen not to know it.
-    """
-
-    acknowledges: ClassVar[bool] = False
-
-    def __init__(self, left: OrphanedTurn, codex: Restarting[Peer], look: Look) -> None:
-        self.address = left.address
-        self.session: str | None = left.process.session
-        self._left = left
-        self._codex = codex
-        self._tools = Offspring((ROOT, left.process.session), {}, left.process.since, look)
-        self._end: End | BackendError | None = None
-
-    async def look(self) -> None:
-        """Learn how it ended, if its app server is gone already: then nobody is told to stop."""
-        if not await self._left.process.find():
-            self._end = await self._ask()
-
-    async def follow(self, emit: Emit) -> End:
-        """Wait until the app server is gone; read then how the turn ended."""
-        if self._end is None:
-            await self._left.follow(emit)
-            self._end = await self._ask()
-        if isinstance(self._end, End):
-            return self._end
-        raise self._end
-
-    async def _ask(self) -> End | BackendError:
-        try:
-            rpc = (await self._codex.get()).rpc
-            return await self._read(rpc)
-        except BackendError as error:
-            return BackendLost(
-                f"the turn's app server is gone, and how the turn ended was not told: {error}",
-                gone=True,
-            )
-
-    async def _read(self, rpc: Connection) -> End:
-        ended = End(How.CANCELLED, Proof.PROCESS)
-        thread = {"threadId": self._left.process.session}
-        try:
-            await rpc.call_within(_PATIENCE, "thread/read", thread)
-        except RpcError:
-            # Nothing of it was written down: the room's next turn begins another.
-            self.session = None
-            return ended
-        try:
-            told = await rpc.call_within(
-                _PATIENCE, "thread/turns/list", {**thread, "limit": _NEWEST}
-            )
-        except RpcError:
-            return ended
-        turn = _find(told, self._left.process.turn)
-        how = _HOW.get(str(turn.get("status")))
-        return ended if how is None else End(how, Proof.PROCESS, detail=_detail(turn.get("error")))
-
-    async def cancel(self, sent: Callable[[], None]) -> None:
-        """End the app server."""
-        await self._left.cancel(sent)
-
-    async def kill(self) -> None:
-        """End it by force."""
-        await self._left.kill()
-
-    async def leftovers(self) -> Sequence[TableEntry]:
-        """What is alive of it, and of the turn's commands, its sub-agents' too."""
-        return await self._find()
-
-    async def sweep(self, leftovers: Sequence[object]) -> Sequence[TableEntry]:
-        """End them."""
-        processes = [one for one in leftovers if isinstance(one, TableEntry)]
-        return await end_processes(self._find, processes)
-
-    async def _find(self) -> list[TableEntry]:
-        process = self._left.process
-        tools = await self._tools.find() if process.counts else ()
-        return [*await process.find(), *tools]
-
-
-def _find(told: object, turn: str) -> Mapping[str, Any]:
-    rows = told.get("data") if isinstance(told, dict) else None
-    listed = rows if isinstance(rows, list) else ()
-    mine = (row for row in listed if isinstance(row, dict) and row.get("id") == turn)
-    return next(mine, {})
-
-
-def _detail(error: object) -> str:
-    return str(error.get("message", "")) if isinstance(error, dict) else ""
-
-
-async def take_up(address: str, codex: Restarting[Peer], look: Look) -> CodexOrphan:
+async def take_up(
+    address: str, codex: Restarting[Peer], look: Look, attach: Attach = attach_process
+) -> OrphanedTurn:
     """Take up the turn at an address.
 
     Raises:
@@ -129,6 +37,37 @@ async def take_up(address: str, codex: Restarting[Peer], look: Look) -> CodexOrp
 
     **Cancellation:** changes nothing.
     """
-    turn = CodexOrphan(attach_process(address), codex, look)
+    process = ProcessAddress.parse(address)
+    tools = Offspring((ROOT, process.session), {}, process.since, look)
+    turn = attach(address, tell=partial(_tell, codex), tools=tools)
     await turn.look()
     return turn
+
+
+async def _tell(codex: Restarting[Peer], process: ProcessAddress) -> tuple[End, str | None]:
+    rpc = (await codex.get()).rpc
+    thread, ended = {"threadId": process.session}, End(How.CANCELLED, Proof.PROCESS)
+    try:
+        await rpc.call_within(_PATIENCE, "thread/read", thread)
+    except RpcError:
+        # Nothing of it was written down: the room's next turn begins another.
+        return ended, None
+    page = {**thread, "limit": _NEWEST}
+    try:
+        turn = _find(await rpc.call_within(_PATIENCE, "thread/turns/list", page), process.turn)
+    except RpcError:
+        return ended, process.session
+    how = _HOW.get(str(turn.get("status")))
+    if how is not None:
+        ended = End(how, Proof.PROCESS, detail=_detail(turn.get("error")))
+    return ended, process.session
+
+
+def _find(told: object, turn: str) -> Mapping[str, Any]:
+    rows = told.get("data") if isinstance(told, dict) else None
+    listed = rows if isinstance(rows, list) else ()
+    return next((row for row in listed if isinstance(row, dict) and row.get("id") == turn), {})
+
+
+def _detail(error: object) -> str:
+    return str(error.get("message", "")) if isinstance(error, dict) else ""
