@@ -13,12 +13,12 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from acping import agent, asked, finished, lose
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 import turnstop
 from turnstop import BackendError, BackendRefused, Ending, Proof, StopBudget
 from turnstop.events import Ask, Other, Text, ToolCall, Usage
-from turnstop.testing import Work
 from turnstop.testing.recording.acp import QUIRKS, RecordingAcp, open_recorded
 
 Frame = dict[str, Any]
@@ -34,29 +34,11 @@ async def rooms_of(
             yield rooms
 
 
-def agent(profile: str = "generic") -> RecordingAcp:
-    return RecordingAcp(QUIRKS[profile])
-
-
-async def asked(acp: RecordingAcp, number: int = 1) -> Work:
-    """Wait until this many prompts were asked; the last of them."""
-    while len(acp.works) < number:  # noqa: ASYNC110 - a record gives no event
-        await trio.sleep(0.001)
-    await trio.sleep(0.02)
-    return acp.works[number - 1]
-
-
 async def stopped(acp: RecordingAcp, rooms: turnstop.Rooms[Any], **more: Any) -> turnstop.Turn:
     async with rooms.turn("kitchen", "first") as turn:
         await asked(acp, len(acp.works) + 1)
         turn.stop()
     return turn
-
-
-async def lose(acp: RecordingAcp) -> None:
-    """Its processes end, and that was seen."""
-    acp.end_all()
-    await wait_all_tasks_blocked()
 
 
 async def stopped_in_vain(rooms: turnstop.Rooms[Any]) -> None:
@@ -66,26 +48,6 @@ async def stopped_in_vain(rooms: turnstop.Rooms[Any]) -> None:
         turn.stop()
     assert turn.settlement is not None
     assert turn.settlement.ending is Ending.UNCONFIRMED
-
-
-async def finished(acp: RecordingAcp, rooms: turnstop.Rooms[Any]) -> list[object]:
-    """A turn that is answered; what was heard of it."""
-    number = len(acp.works) + 1
-    heard: list[object] = []
-    async with trio.open_nursery() as nursery:
-
-        async def answer() -> None:
-            work = await asked(acp, number)
-            acp.say(work, "own")
-            acp.finish(work)
-
-        nursery.start_soon(answer)
-        async with rooms.turn("kitchen", "next") as turn:
-            async for event in turn:
-                heard.append(event)
-    assert turn.settlement is not None
-    assert turn.settlement.ending is Ending.FINISHED
-    return heard
 
 
 def frames(acp: RecordingAcp, *methods: str) -> list[str]:

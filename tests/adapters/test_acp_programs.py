@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import textwrap
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+from acping import LEAVES, answered, end_all, sleepers, write
 
 import turnstop
 from turnstop import BackendError, BackendLost, BackendRefused, Ending, Proof, StopBudget
@@ -20,60 +18,9 @@ from turnstop.adapters.acp._agent import Launch
 from turnstop.adapters.acp._profile import parse_version
 from turnstop.adapters.acp._profiles import PROFILES, find_profile
 from turnstop.events import Text
-from turnstop.transports.proctable import find_marked, ticks_now
+from turnstop.transports.proctable import ticks_now
 
-# A whole agent. What stands in the place of `on_prompt` is what each test is about.
-AGENT = """
-import json, os, subprocess, sys, time
-
-def say(**frame):
-    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **frame}) + "\\n")
-    sys.stdout.flush()
-
-def chunk(text):
-    update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
-    say(method="session/update", params={"sessionId": session, "update": update})
-
-def on_start(): pass
-def on_hello(number): say(id=number, result={"protocolVersion": 1, "agentCapabilities": {}})
-def on_prompt(text): pass
-def on_new(number): say(id=number, result={"sessionId": f"S{sessions}"})
-def on_other(frame): say(id=frame["id"], result={})
-
-PATCH
-
-on_start()
-prompts, sessions = {}, 0
-for line in sys.stdin:
-    frame = json.loads(line)
-    method = frame.get("method")
-    if method == "initialize":
-        on_hello(frame["id"])
-    elif method == "session/new":
-        sessions += 1
-        on_new(frame["id"])
-    elif method == "session/prompt":
-        session, prompt = frame["params"]["sessionId"], frame["id"]
-        prompts[session] = prompt
-        text = frame["params"]["prompt"][0]["text"]
-        if text == "answer":
-            chunk("the answer")
-            say(id=prompt, result={"stopReason": "end_turn"})
-        else:
-            chunk("begun")
-            on_prompt(text)
-    elif method in ("authenticate", "session/set_mode"):
-        on_other(frame)
-    elif method == "session/cancel":
-        say(id=prompts[frame["params"]["sessionId"]], result={"stopReason": "cancelled"})
-"""
 BUDGET = StopBudget(cancel_within=1.0, kill_within=4.0)
-
-
-def write(folder: Path, patch: str) -> list[str]:
-    script = folder / "agent.py"
-    script.write_text(AGENT.replace("PATCH", textwrap.dedent(patch)))
-    return [sys.executable, str(script)]
 
 
 @asynccontextmanager
@@ -82,14 +29,6 @@ async def rooms_of(folder: Path, patch: str, **more: Any) -> AsyncGenerator[Any,
         async with open_acp(write(folder, patch), cwd=folder, **more) as backend:
             async with turnstop.open_rooms(backend, budget=BUDGET) as rooms:
                 yield rooms
-
-
-async def answered(rooms: turnstop.Rooms[Any], room: str) -> None:
-    async with rooms.turn(room, "answer") as turn:
-        said = [event.delta async for event in turn if isinstance(event, Text)]
-    assert said == ["the answer"]
-    assert turn.settlement is not None
-    assert turn.settlement.ending is Ending.FINISHED
 
 
 async def stopped_while_another_works(folder: Path, patch: str) -> turnstop.Settlement:
@@ -404,24 +343,6 @@ async def test_one_that_exits_when_it_is_stopped_has_ended_its_turn(tmp_path: Pa
 
 # What tools leave.
 
-LEAVES = """
-def on_prompt(text):
-    command = [sys.executable, "-c", "import time; time.sleep(300)"]
-    mine = {"QWEN_CODE": "1", "CODEX_THREAD_ID": session}
-    env = {**os.environ, **(mine if text.startswith(("tool", "done")) else {})}
-    subprocess.Popen(command, start_new_session=True, env=env, stdout=subprocess.DEVNULL)
-    if "killed" in text:
-        time.sleep(300)
-    chunk("left")
-    if text == "done":
-        say(id=prompt, result={"stopReason": "end_turn"})
-"""
-
-
-async def sleepers(folder: Path) -> int:
-    marks = {"TURNSTOP_TEST_FOLDER": str(folder)}
-    return len([one for one in await find_marked(marks) if "sleep(300)" in one.process.command])
-
 
 async def test_what_a_tool_has_left_is_ended_and_a_helper_is_not(tmp_path: Path) -> None:
     env = {"TURNSTOP_TEST_FOLDER": str(tmp_path)}
@@ -484,11 +405,6 @@ async def test_what_an_agent_has_begun_in_the_turn_that_was_killed_is_ended(
         assert (turn.settlement.ending, turn.settlement.survivors) == (Ending.KILLED, ())
         assert await sleepers(tmp_path) == 1
     await end_all(tmp_path)
-
-
-async def end_all(folder: Path) -> None:
-    for one in await find_marked({"TURNSTOP_TEST_FOLDER": str(folder)}):
-        os.kill(one.process.pid, 9)
 
 
 # Profiles.

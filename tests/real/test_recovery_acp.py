@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import sys
 from collections.abc import AsyncGenerator
@@ -170,7 +169,7 @@ async def test_a_command_that_hears_no_signal_is_ended_too(name: str, tmp_path: 
         await world.leave(prompt, token=token, processes=2)
         found: list[Settlement] = []
         async with world.open_rooms(found) as rooms:
-            events = await answers(world, rooms)
+            await answers(world, rooms)
             assert (found[0].ending, found[0].clean) == (Ending.STOPPED, True)
             assert world.lab.alive(token) == []
         assert world.pids() == []
