@@ -14,8 +14,9 @@ import attrs
 import trio
 
 from .._budget import StopBudget
+from .._house import Journal
 from .._inbox import Feed, Inbox, Message, serve_rooms
-from .._records import Statistics
+from .._records import Settlement, Statistics
 from .._rooms import Rooms, open_rooms
 from .._unwrap import open_private_nursery
 from ..abc import Backend
@@ -52,6 +53,13 @@ class Server:
         return self.rooms.statistics()
 
 
+def _note_recovered(settlement: Settlement) -> None:
+    if settlement.request is not None and settlement.request.kind == "recovery":
+        level = logging.INFO if settlement.clean else logging.WARNING
+        text = "room %r: turn %r of a process that is gone: %s"
+        logger.log(level, text, settlement.room, settlement.turn_id, settlement.ending.name)
+
+
 def _poster(feed: Any) -> Callable[..., Awaitable[Message | None]]:
     """A feed in memory keeps a message at once, others when they have written it."""
 
@@ -70,6 +78,7 @@ async def open_server(
     settings: Settings,
     *,
     budget: StopBudget | None = None,
+    journal: Journal | None = None,
 ) -> AsyncGenerator[Server, None]:
     """Serve rooms over HTTP, with a page.
 
@@ -79,6 +88,8 @@ async def open_server(
             yields.
         settings: where it listens, its token, and what it allows.
         budget: the bound of each stop.
+        journal: as `turnstop.open_rooms` has it. What becomes of the turns of a process that is
+            gone is logged, as a warning where their work may be alive.
 
     Raises:
         OSError: the address is taken, or is none.
@@ -94,7 +105,9 @@ async def open_server(
     # The address before any turn: one that is taken is found while nothing has begun.
     async with listening(settings) as address, open_private_nursery() as connections:
         try:
-            async with open_rooms(backend, budget=budget) as rooms:
+            async with open_rooms(
+                backend, budget=budget, journal=journal, observers=[_note_recovered]
+            ) as rooms:
                 async with open_private_nursery() as nursery:
                     inbox = await nursery.start(_serving(rooms, desk, feed))
                     desk.open(inbox)

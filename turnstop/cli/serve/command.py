@@ -71,6 +71,11 @@ class CannotServe(click.ClickException):
     help="Keep messages in this file, where they survive; in memory by default.",
 )
 @click.option(
+    "--journal",
+    type=click.Path(dir_okay=False),
+    help="Note turns in this file: those that a killed server has left are ended by the next.",
+)
+@click.option(
     "--cancel-within",
     default=5.0,
     show_default=True,
@@ -122,6 +127,7 @@ def serve(
     port: int,
     hosts: tuple[str, ...],
     file: str | None,
+    journal: str | None,
     cancel_within: float,
     kill_within: float,
     rooms: int,
@@ -151,7 +157,7 @@ def serve(
     agent = adapter or "the demonstration"
     job = _job(
         _opener(adapter, args),
-        file,
+        (file, journal),
         (cancel_within, kill_within),
         {
             "token": token,
@@ -194,7 +200,10 @@ def _opener(adapter: str | None, args: tuple[str, ...]) -> Opener:
 
 
 def _job(
-    opener: Opener, file: str | None, budget: tuple[float, float], settings: dict[str, object]
+    opener: Opener,
+    files: tuple[str | None, str | None],
+    budget: tuple[float, float],
+    settings: dict[str, object],
 ) -> Job:
     try:
         from ...server import Settings
@@ -206,6 +215,7 @@ def _job(
         raise CannotServe(text) from None
     from ..._budget import StopBudget
 
+    file, journal = files
     cancel_within, kill_within = budget
     try:
         checked = Settings(**settings)  # type: ignore[arg-type]
@@ -216,6 +226,7 @@ def _job(
         settings=checked,
         budget=StopBudget(cancel_within=cancel_within, kill_within=kill_within),
         file=file,
+        journal=journal,
     )
 
 

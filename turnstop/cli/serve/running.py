@@ -6,7 +6,13 @@ import gc
 import os
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Generator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from typing import Any, Protocol, final
 
 import attrs
@@ -16,6 +22,7 @@ from ..._budget import StopBudget
 from ..._unwrap import open_private_nursery
 from ...feeds import MemoryFeed
 from ...feeds.sqlite import open_sqlite_feed
+from ...journal import Journal, open_journal
 from ...server import Server, Settings, open_server
 from .agents import Opener
 from .descendants import kill_descendants
@@ -33,12 +40,14 @@ class Job:
 
     Attributes:
         file: where messages are kept; None: in memory.
+        journal: where turns are noted; None: nowhere.
     """
 
     opener: Opener
     settings: Settings
     budget: StopBudget
     file: str | None
+    journal: str | None
 
 
 class Teller(Protocol):
@@ -108,6 +117,7 @@ async def serve(job: Job, teller: Teller) -> None:
         BackendError: the agent cannot be opened.
         OSError: the address is taken.
         FeedInUse: another process serves the file.
+        sqlite3.Error: a file is another program's, damaged, or cannot be written.
 
     **Cancellation:** as the first signal.
     """
@@ -141,8 +151,9 @@ def _hearing() -> Generator[AsyncIterator[int], None, None]:
 async def _serve(job: Job, ending: _Ending) -> None:
     async with (
         _open_feed(job.file) as feed,
+        _open_journal(job.journal) as journal,
         job.opener() as backend,
-        open_server(backend, feed, job.settings, budget=job.budget) as server,
+        open_server(backend, feed, job.settings, budget=job.budget, journal=journal) as server,
     ):
         ending.server = server
         # What was imported stays: to look through it again and again would keep a stop waiting.
@@ -164,3 +175,7 @@ async def _open_feed(file: str | None) -> AsyncGenerator[Any, None]:
                 # It may be of a file beside it, which nobody has named.
                 raise OSError(error.errno, error.strerror, file) from error
             yield feed
+
+
+def _open_journal(file: str | None) -> AbstractAsyncContextManager[Journal | None]:
+    return nullcontext() if file is None else open_journal(file)
