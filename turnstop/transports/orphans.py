@@ -173,7 +173,10 @@ class OrphanedTurn:
         self._end: End | BackendLost | None = None
 
     async def look(self) -> None:
-        """Learn how it ended, where its process is gone already: then nobody is told to stop."""
+        """Learn how it ended, where its process is gone already: then nobody is told to stop.
+
+        **Cancellation:** changes nothing.
+        """
         if not await self._find():
             await self._learn()
 

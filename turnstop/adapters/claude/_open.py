@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import final
+from typing import ClassVar, TypeAlias, final
 from uuid import uuid4
+
+import attrs
 
 from ...abc import Backend, RemoteTurn, Request
 from ...transports.dialect import Dialect, to_blocks
 from ...transports.offspring import Look, Offspring
+from ...transports.orphans import OrphanedTurn, ProcessAddress, attach_process
 from ...transports.peer import Peer, open_peer
 from ...transports.process import Grace
 from ...transports.proctable import find_marked, ticks_now
 from ...transports.restart import Restartings, open_restartings
 from ...transports.version import check_version
+from ._orphan import find_home, tell
 from ._program import FLOOR, INSTALL, MARK, TOOL, Command, Settings, find_command
 from ._session import ClaudeSession, OpenProcess, add_process
 from ._turn import ClaudeContent, ClaudeTurn
@@ -27,14 +31,25 @@ _READY_WITHIN = 60.0
 # It does not leave on a closed stdin while a turn runs. On SIGTERM, it ends its tools first.
 _GRACE = Grace(close=0.5, terminate=1.5, kill=1.0)
 
+Attach: TypeAlias = Callable[[str], OrphanedTurn]
+"""Takes up the turn at an address."""
+
 
 @final
 class _Backend:
+    name: ClassVar[str] = "claude"
+    announces: ClassVar[bool] = True
+
     def __init__(
-        self, processes: Restartings, open_process: OpenProcess, look: Look = find_marked
+        self,
+        processes: Restartings,
+        open_process: OpenProcess,
+        attach: Attach,
+        look: Look = find_marked,
     ) -> None:
         self._processes = processes
         self._open_process = open_process
+        self._attach = attach
         self._look = look
 
     async def start(self, request: Request[ClaudeContent]) -> RemoteTurn:
@@ -42,16 +57,37 @@ class _Backend:
         body = {"role": "user", "content": to_blocks(request.content)}
         session = await self._session(request)
         peer = await self._process(session)
-        offspring = Offspring((MARK, session.mark), TOOL, ticks_now(), self._look)
+        began, message = ticks_now(), str(uuid4())
+        where = attrs.evolve(
+            peer.process.address, session=session.number, turn=message, tool=TOOL, since=began
+        )
+        await self._announce(request, session, where)
+        offspring = Offspring((MARK, session.mark), TOOL, began, self._look)
         topic = peer.rpc.subscribe(TOPIC)
-        message = str(uuid4())
         session.asked = True
         # It is not waited for: an interrupt that comes next is written, and read, after it.
         peer.rpc.notify(
             "user",
             {"message": body, "parent_tool_use_id": None, "session_id": "", "uuid": message},
         )
-        return ClaudeTurn(peer, topic, session, message, offspring)
+        return ClaudeTurn(peer, topic, session, where, offspring)
+
+    async def _announce(
+        self, request: Request[ClaudeContent], session: ClaudeSession, where: ProcessAddress
+    ) -> None:
+        announced = False
+        try:
+            await request.announce(str(where))
+            announced = True
+        finally:
+            if not announced and not session.asked:
+                # Nobody will know of its process.
+                await session.process.end()
+
+    async def attach(self, address: str) -> RemoteTurn:
+        turn = self._attach(address)
+        await turn.look()
+        return turn
 
     async def _session(self, request: Request[ClaudeContent]) -> ClaudeSession:
         kept = request.session
@@ -145,7 +181,10 @@ async def open_claude(
         install=INSTALL,
     )
     async with open_restartings() as processes:
-        yield _Backend(processes, partial(_open_process, settings))
+        attach = partial(
+            attach_process, grace=_GRACE.terminate, tell=partial(tell, find_home(given))
+        )
+        yield _Backend(processes, partial(_open_process, settings), attach)
 
 
 def _absolute(cwd: str | os.PathLike[str] | None) -> str | None:

@@ -10,6 +10,7 @@ import trio
 from ...abc import Emit, End, How
 from ...transports.jsonrpc import Incoming, Topic
 from ...transports.offspring import Offspring
+from ...transports.orphans import ProcessAddress
 from ...transports.peer import Peer
 from ...transports.proctable import TableEntry
 from ...transports.serving import ask_person, open_serving
@@ -37,15 +38,22 @@ class ClaudeTurn:
 
     Attributes:
         session: the conversation.
+        address: where another process finds it, should this one die.
     """
 
     def __init__(
-        self, peer: Peer, topic: Topic, session: ClaudeSession, message: str, offspring: Offspring
+        self,
+        peer: Peer,
+        topic: Topic,
+        session: ClaudeSession,
+        where: ProcessAddress,
+        offspring: Offspring,
     ) -> None:
         self.session = session
+        self.address = str(where)
         self._peer = peer
         self._topic = topic
-        self._message = message
+        self._message = where.turn
         self._left = Left(peer.rpc, offspring)
         self._translator = Translator()
         self._messages: set[str] = set()

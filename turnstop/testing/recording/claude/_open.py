@@ -15,7 +15,7 @@ from ....adapters.claude import ClaudeContent
 from ....adapters.claude._open import _Backend
 from ....adapters.claude._wire import StreamJson, Unasked, topic_of
 from ....transports.jsonrpc import Connection, open_connection
-from ....transports.orphans import ProcessAddress, new_mark
+from ....transports.orphans import ProcessAddress, attach_process, new_mark
 from ....transports.peer import Peer
 from ....transports.proctable import Marked
 from ....transports.restart import open_restartings
@@ -37,7 +37,7 @@ async def open_recorded(claude: RecordingClaude) -> AsyncGenerator[Backend[Claud
 
     try:
         async with open_restartings() as processes:
-            yield _Backend(processes, open_process, _find_none)
+            yield _Backend(processes, open_process, attach_process, _find_none)
     finally:
         claude.end_all()
 
