@@ -22,6 +22,7 @@ WORDS = ["park", "park", "park", "answer"]
 AGENT = "agent-1"
 # It ends a stream when the model's next piece comes, and lets go of the model some time later.
 ENDS_AFTER, DROPS_AFTER = 0.05, 0.1
+ARRIVES_AFTER = 0.02
 ANSWERS_AFTER = 0.1
 LOOKS_EVERY = 0.02
 
@@ -92,7 +93,10 @@ async def serve(letta: RecordingLetta, url: str, stream: trio.SocketStream) -> N
             )
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(until_left, http, nursery.cancel_scope)
-                await answer(http, await letta.handle_async_request(asked))
+                # What has come as a whole is done, whoever waits for the answer.
+                with trio.CancelScope(shield=True):
+                    response = await letta.handle_async_request(asked)
+                await answer(http, response)
                 nursery.cancel_scope.cancel()
             if http.left or not http.start_next_cycle():
                 break
@@ -123,6 +127,7 @@ async def open_far(folder: Path) -> AsyncGenerator[Far, None]:
     async with trio.open_nursery() as nursery:
         letta = RecordingLetta(nursery)
         letta.ends_after, letta.drops_after = ENDS_AFTER, DROPS_AFTER
+        letta.arrives_after = ARRIVES_AFTER
         listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
         url = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
         far = Far(letta, url)
