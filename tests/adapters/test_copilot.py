@@ -31,6 +31,7 @@ from turnstop.abc import End, How, Request, Silenced
 from turnstop.events import Ask, Event, Other, Text, Thought, ToolCall, Usage
 from turnstop.testing import Work
 from turnstop.transports.backlog import Backlog
+from turnstop.transports.orphans import ProcessAddress
 from turnstop.transports.reading import open_reading
 
 try:
@@ -51,6 +52,7 @@ except ImportError as absent:
         raise
     pytest.skip(str(absent), allow_module_level=True)
 
+ADDRESS = ProcessAddress.ahead(("A", "b"))
 BUDGET = StopBudget(cancel_within=2.0, kill_within=1.0)
 SAYS_VERSION = "import os, sys, time; '--version' in sys.argv and (print('1.0.102'), sys.exit());"
 Message = dict[str, Any]
@@ -890,7 +892,7 @@ async def test_an_answer_that_the_sdk_cannot_read_is_told_and_its_work_ended(
 async def test_ids_that_are_none_hurt_nobody() -> None:
     named: list[str] = []
     async with open_reading() as reading:
-        cli = Cli(Any, reading, ("A", "b"), trio.Event(), BackendLost)  # type: ignore[arg-type]
+        cli = Cli(Any, reading, ADDRESS, trio.Event(), BackendLost)  # type: ignore[arg-type]
         cli._naming["s"] = named.append
         cli.note("->", {"method": "session.send", "id": 1, "params": {"sessionId": "s"}})
         cli._naming["s"] = named.append
@@ -904,7 +906,7 @@ async def test_ids_that_are_none_hurt_nobody() -> None:
 
 async def test_who_listens_to_a_cli_that_has_ended_learns_of_it() -> None:
     async with open_reading() as reading:
-        cli = Cli(Any, reading, ("A", "b"), trio.Event(), BackendLost)  # type: ignore[arg-type]
+        cli = Cli(Any, reading, ADDRESS, trio.Event(), BackendLost)  # type: ignore[arg-type]
         cli.declare_lost()
         backlog: Backlog[object] = Backlog()
         cli.listen("s", backlog)
@@ -916,7 +918,7 @@ async def test_who_asks_a_cli_that_is_being_ended_learns_of_its_end() -> None:
     """Nothing can be asked any more, and how it ended is not known yet."""
     broken = trio.Event()
     async with open_reading() as reading:
-        cli = Cli(Any, reading, ("A", "b"), broken, BackendLost)  # type: ignore[arg-type]
+        cli = Cli(Any, reading, ADDRESS, broken, BackendLost)  # type: ignore[arg-type]
         broken.set()
     asked: list[Exception] = []
 

@@ -12,6 +12,7 @@ from ..._errors import BackendError, BackendLost, BackendMisbehaved, BackendRefu
 from ...transports.aio import Aio
 from ...transports.backlog import Backlog
 from ...transports.framed import Message
+from ...transports.orphans import ProcessAddress
 from ...transports.pace import call_unless
 from ...transports.reading import Reader, Reading
 from . import _sdk
@@ -31,7 +32,7 @@ class Cli:
     Attributes:
         aio: where the SDK lives.
         reading: for tasks that outlive the calls which start them.
-        mark: what all that it starts carries in its environment, and the value.
+        address: what another process finds it by, and the mark of all that it starts.
         client: the SDK's.
         broken: set when it can no longer be talked to; it may still be on its way out.
     """
@@ -40,13 +41,13 @@ class Cli:
         self,
         aio: Aio,
         reading: Reading,
-        mark: tuple[str, str],
+        address: ProcessAddress,
         broken: trio.Event,
         describe: Callable[[], BackendLost],
     ) -> None:
         self.aio = aio
         self.reading = reading
-        self.mark = mark
+        self.address = address
         self.client: _sdk.Client = None
         self.broken = broken
         self._describe = describe

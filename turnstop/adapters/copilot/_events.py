@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias, final
 
 from ...events import Event, Other, Text, Thought, ToolCall, Usage
@@ -28,6 +28,24 @@ def field(event: SessionEvent, name: str) -> Any:
 def of_sub_agent(event: SessionEvent) -> bool:
     """Whether a sub-agent says it, and not the agent itself."""
     return bool(event.get("agentId") or field(event, "parentToolCallId"))
+
+
+def has_completed(events: Iterable[SessionEvent], message: str) -> bool:
+    """Whether a message was answered to the end, by what is written down of its session."""
+    ours = completed = asks_tools = False
+    for event in events:
+        kind = kind_of(event)
+        if kind == "user.message":
+            ours = field(event, "messageId") == message
+        elif not ours or of_sub_agent(event):
+            continue
+        elif kind == "assistant.message":
+            asks_tools = bool(field(event, "toolRequests"))
+        elif kind in ("assistant.turn_start", "abort", "session.error"):
+            completed = False
+        elif kind == "assistant.turn_end":
+            completed = not asks_tools
+    return completed
 
 
 @final

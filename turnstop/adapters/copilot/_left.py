@@ -68,7 +68,15 @@ class Left:
         self._session = session
         self._since = datetime.now(UTC)
         tool = {_TOOL: "1", _TOOL_SESSION: session.number}
-        self._offspring = Offspring(cli.mark, tool, ticks_now(), look)
+        self._offspring = Offspring(cli.address.mark, tool, ticks_now(), look)
+
+    def to_address(self, message: str = "") -> str:
+        """Where the turn is, by the name that Copilot has given to its message, if it has one."""
+        session, own = self._session.number, self._offspring
+        address = attrs.evolve(
+            self._cli.address, session=session, turn=message, tool=own.tool, since=own.since
+        )
+        return str(address)
 
     async def find(self) -> list[Found]:
         """What is still there of it.

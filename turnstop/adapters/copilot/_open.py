@@ -7,7 +7,7 @@ import shutil
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
-from typing import Any, TypeAlias, final
+from typing import Any, ClassVar, TypeAlias, final
 
 import trio
 
@@ -22,6 +22,7 @@ from ...transports.version import check_version
 from . import _sdk
 from ._cli import Cli
 from ._left import Left
+from ._orphan import take_up_turn
 from ._program import FLOOR, INSTALL, Launch, absolute, open_cli
 from ._session import CopilotSession, Settings, let_go, take_up
 from ._turn import CopilotTurn, Listening
@@ -86,6 +87,7 @@ class _Beginning:
         if self._abandoned:
             raise BackendRefused("the turn was stopped before its message was sent")
         left = Left(self._cli, session, self._look)
+        await self._request.announce(left.to_address())
         listening = Listening(self._cli, session)
         number = None
         try:
@@ -123,6 +125,9 @@ async def _abort(cli: Cli, session: CopilotSession) -> None:
 
 @final
 class _Backend:
+    name: ClassVar[str] = "copilot"
+    announces: ClassVar[bool] = True
+
     def __init__(
         self, aio: Aio, clis: Restarting[Cli], settings: Settings, look: Look = find_marked
     ) -> None:
@@ -141,6 +146,9 @@ class _Backend:
         name = f"copilot turn {request.turn_id}"
         cli.reading.start(beginning.reader, beginning.run, name=name)
         return await beginning.reveal()
+
+    async def attach(self, address: str) -> RemoteTurn:
+        return await take_up_turn(address, self._clis, self._settings)
 
     async def forget(self, session: object) -> None:
         """Unload the room's session; it stays on disk. No CLI is started for it."""

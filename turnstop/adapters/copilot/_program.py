@@ -102,7 +102,8 @@ async def open_cli(aio: Aio, launch: Launch) -> AsyncGenerator[Cli, None]:
             open_farewell(lambda: _let_go(cli), within=_FAREWELL),
             open_loopback(process, note) as loopback,
         ):
-            cli = Cli(aio, reading, mark, loopback.broken, loopback.loss)
+            address = attrs.evolve(process.address, mark=mark)
+            cli = Cli(aio, reading, address, loopback.broken, loopback.loss)
             if await _greet(cli, loopback):
                 yield cli
                 return

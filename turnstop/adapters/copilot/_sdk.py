@@ -108,6 +108,11 @@ async def is_active(session: Conversation) -> bool:
     return bool(activity.has_active_work)
 
 
+async def read_back(session: Conversation) -> list[Mapping[str, Any]]:
+    """What is written down of the session, as the program writes it."""
+    return [event.to_dict() for event in await session.get_events()]
+
+
 async def decide(session: Conversation, request: str, decision: Any) -> None:
     """Answer a permission request."""
     from copilot.rpc import PermissionDecisionRequest

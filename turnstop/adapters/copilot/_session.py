@@ -176,11 +176,8 @@ async def _begin(cli: Cli, session: CopilotSession, settings: Settings) -> Copil
 
 
 async def _resume(cli: Cli, session: CopilotSession, settings: Settings) -> CopilotSession:
-    options = settings.for_session(session)
     try:
-        session.conversation = await cli.call_unowned(
-            _sdk.resume, cli.client, session.number, options
-        )
+        await _load(cli, session, settings)
     except BackendLost:
         raise
     except Exception as error:
@@ -191,5 +188,25 @@ async def _resume(cli: Cli, session: CopilotSession, settings: Settings) -> Copi
             ) from error
         # It was lost before Copilot had written anything down: there is nothing to resume.
         return await _begin(cli, CopilotSession(str(uuid4())), settings)
-    session.cli, session.evicted, session.aborting = cli, False, None
     return session
+
+
+async def look_back(
+    cli: Cli, session: CopilotSession, settings: Settings
+) -> list[Mapping[str, Any]]:
+    """Take up a session that another CLI had, and read what is written down of it.
+
+    Raises:
+        BackendLost: the CLI was lost.
+        Exception: Copilot does not resume it.
+
+    **Cancellation:** the session may be loaded.
+    """
+    await _load(cli, session, settings)
+    return await cli.call_unowned(_sdk.read_back, session.conversation)
+
+
+async def _load(cli: Cli, session: CopilotSession, settings: Settings) -> None:
+    options = settings.for_session(session)
+    session.conversation = await cli.call_unowned(_sdk.resume, cli.client, session.number, options)
+    session.cli, session.evicted, session.aborting = cli, False, None

@@ -100,6 +100,11 @@ class CopilotTurn:
     def __repr__(self) -> str:
         return f"<CopilotTurn {self._message} of session {self.session}>"
 
+    @property
+    def address(self) -> str:
+        """Where another process finds it."""
+        return self._left.to_address(self._message)
+
     async def follow(self, emit: Emit) -> End:
         """Read the session until it is idle after this turn's message."""
         end: End | None = None

@@ -17,6 +17,7 @@ from ....adapters.copilot._cli import Cli
 from ....adapters.copilot._open import _Backend
 from ....adapters.copilot._session import Settings
 from ....transports.aio import Aio, open_aio
+from ....transports.orphans import ProcessAddress
 from ....transports.pace import open_farewell
 from ....transports.proctable import Marked
 from ....transports.reading import open_reading
@@ -60,7 +61,7 @@ async def _connect(aio: Aio, copilot: RecordingCopilot) -> AsyncGenerator[Cli, N
     cli: Cli | None = None
     try:
         async with open_reading() as reading:
-            cli = Cli(aio, reading, _MARK, far.broken, partial(_loss, far))
+            cli = Cli(aio, reading, ProcessAddress.ahead(_MARK), far.broken, partial(_loss, far))
             far.note = cli.note
             cli.client = await aio.call_unowned(connect, far.rpc)
             async with open_farewell(

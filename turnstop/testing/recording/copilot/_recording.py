@@ -104,6 +104,7 @@ class RecordingCopilot(WorkingCopilot):
             "session.destroy": self._detach,
             "session.send": self._send,
             "session.abort": self._abort,
+            "session.getMessages": self._messages,
             "session.metadata.activity": self._activity,
             "session.permissions.handlePendingPermissionRequest": self._decided,
             "session.tasks.list": self._tasks_list,
@@ -130,6 +131,12 @@ class RecordingCopilot(WorkingCopilot):
 
     def _detach(self, cli: FarCli, request: Message) -> None:
         cli.answer(request, {"success": True})
+
+    def _messages(self, cli: FarCli, request: Message) -> None:
+        told = [one.body.get("params", {}) for one in self.wire if one.direction == "<-"]
+        session = request["params"]["sessionId"]
+        events = [one["event"] for one in told if one.get("sessionId") == session]
+        cli.answer(request, {"events": [one for one in events if not one["ephemeral"]]})
 
     def _activity(self, cli: FarCli, request: Message) -> None:
         self.asked += 1
