@@ -132,6 +132,13 @@ class Account:
             [one["turn"] for one in unsure if not was_at_work(one)],
         )
 
+    def ended_after(self, works: Sequence[Work]) -> list[float]:
+        """How long after it was asked the work of each ended that was at work until then."""
+        ended = {work.token: work.ended or 0.0 for work in works}
+        taken_up = self.taken_up()
+        took = (ended.get(one["turn"], 0.0) - one["asked"] for one in taken_up)
+        return sorted(one for one in took if one > 0)
+
     def endings(self, found: Iterable[dict[str, Any]]) -> dict[str, dict[str, int]]:
         """How those ended that were left in a phase."""
         counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -157,8 +164,8 @@ def judge(account: Account, far: FarEnd, journal: Path) -> dict[str, Any]:
         "taken_up": len(found),
         "endings": dict(sorted(Counter(one["ending"] for one in found).items())),
         "endings_by_phase": account.endings(found),
-        "settled_s_median": round(statistics.median(times), 3) if times else None,
-        "settled_s_max": round(times[-1], 3) if times else None,
+        "settled_s": spread(times),
+        "work_ended_s": spread(account.ended_after(works)) if far.exact else None,
         "unsure_and_not_at_work": len(not_at_work),
         "unsure_since": account.why(not_at_work),
         "unsure_and_at_work": at_work,
@@ -170,6 +177,14 @@ def judge(account: Account, far: FarEnd, journal: Path) -> dict[str, Any]:
         "open_in_the_journal": count_open(journal),
         "failures": account.failures,
     }
+
+
+def spread(times: Sequence[float]) -> dict[str, float] | None:
+    """Of sorted ones."""
+    if not times:
+        return None
+    middle, most = statistics.median(times), times[-1]
+    return {"n": len(times), "median": round(middle, 3), "max": round(most, 3)}
 
 
 FAULTS = (

@@ -45,7 +45,7 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Any:
 class Far:
     """A far end that has seen this, and is idle."""
 
-    tolerance = 0.1
+    exact, tolerance = True, 0.1
 
     def __init__(self, judge: Any, *works: tuple[str, float, float | None]) -> None:
         self._judge = judge
@@ -89,7 +89,8 @@ def test_what_is_well_is_no_fault(report: Any) -> None:
     )
     assert faults == []
     assert found["endings"] == {"stopped": 3}
-    assert found["settled_s_max"] == 0.45
+    assert found["settled_s"] == {"n": 3, "median": 0.25, "max": 0.45}
+    assert found["work_ended_s"] == {"n": 3, "median": 0.2, "max": 0.5}
 
 
 @pytest.mark.parametrize("ended", [None, 2.2])
