@@ -316,6 +316,51 @@ async def test_work_that_is_over_is_not_renewed(claims: Claims, others: Claims) 
         assert await is_free(others, "a")
 
 
+@pytest.mark.parametrize("why", ["counts as over", "no progress"])
+async def test_a_hold_inside_does_not_renew_what_is_renewed_no_more(
+    why: str, claims: Claims, others: Claims
+) -> None:
+    within = 30 if why == "no progress" else None
+    async with claims.hold(["a"], holder="wedged", ttl=30, progress_within=within) as claim:
+        if within is None:
+            claim.let_lapse()
+        while not claim.lost.is_set():
+            async with claims.hold(["a/b"], holder="inside") as inner:
+                assert inner.token == claim.token
+            await trio.sleep(7)
+            assert trio.current_time() < 70
+        assert why in claim.why_lost
+        assert await is_free(others, "a")
+
+
+async def test_a_hold_inside_sees_that_a_claim_which_is_renewed_no_more_has_lapsed(
+    claims: Claims, store: Moody
+) -> None:
+    async with claims.hold(["a"], holder="wedged", ttl=30) as claim:
+        claim.let_lapse()
+        await store.inner.release(claim._lease.wanted.lease)
+        with pytest.raises(ClaimLapsed):
+            async with claims.hold(["a"], holder="inside"):
+                pass
+        assert claim.why_lost == "the store holds it no more"
+
+
+async def test_what_is_left_held_is_not_released_but_lapses(
+    claims: Claims, others: Claims, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with claims.hold(["a"], holder="has a thread", ttl=30) as claim:
+        await trio.sleep(100)
+        claim.leave_held()
+    assert claim.lost.is_set()
+    with pytest.raises(ClaimLapsed):
+        await claim.write("a", print)
+    assert not await is_free(others, "a")
+    assert "has a thread" in caplog.text
+    await trio.sleep(31)
+    assert await is_free(others, "a")
+    assert claims.statistics().held == 0
+
+
 async def test_work_without_progress_is_not_renewed(claims: Claims, others: Claims) -> None:
     begun = trio.current_time()
     async with claims.hold(["a"], holder="wedged", ttl=30, progress_within=60) as claim:

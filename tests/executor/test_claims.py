@@ -28,8 +28,9 @@ CANCELED, COMPLETED, FAILED = TaskState.CANCELED, TaskState.COMPLETED, TaskState
 class World:
     """An executor whose claims are in a store, and another program that looks at them."""
 
-    def __init__(self, executor: Executor, others: Claims, store: Store) -> None:
+    def __init__(self, executor: Executor, claims: Claims, others: Claims, store: Store) -> None:
         self.executor = executor
+        self.claims = claims
         self.others = others
         self.store = store
 
@@ -69,7 +70,7 @@ async def open_world(
             return claims.hold(job.content, holder=job.task_id, **hold)
 
         async with open_executor(fn, claim=claim, budget=budget) as executor:
-            yield World(executor, others, store)
+            yield World(executor, claims, others, store)
 
 
 async def linger(job: Job) -> None:
@@ -313,3 +314,30 @@ async def test_two_tasks_that_claim_the_same_never_overlap() -> None:
     found = [outcome.state for outcome in outcomes]
     assert found.count(FAILED) > 100
     assert found.count(CANCELED) > 20
+
+
+async def test_whoever_submits_inside_a_claim_lends_it_to_nobody() -> None:
+    """Nor to who comes later to a room that it was the first to use."""
+    calls = []
+
+    async def agent(job: Job) -> None:
+        calls.append(job.content)
+        await job.step(trio.sleep, 3)
+
+    async with open_world(agent) as world:
+        later: list[TaskState] = []
+
+        async def stranger() -> None:
+            await trio.sleep(1)
+            later.append((await world.executor.submit("r", ["a"]).wait()).state)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stranger)
+            async with world.claims.hold(["a"], holder="caller"):
+                # Of something else, so that the room's tasks go on.
+                world.executor.submit("r", ["b"])
+                outcome = await world.executor.submit("other", ["a"]).wait()
+                assert isinstance(outcome.error, ClaimRefused)
+                await trio.sleep(5)
+        assert later == [FAILED]
+    assert calls == [["b"]]

@@ -236,6 +236,76 @@ async def test_a_cancel_that_comes_too_late_changes_nothing() -> None:
     assert outcome.state is COMPLETED
 
 
+async def test_who_cancels_it_when_it_hears_that_it_begins_has_nothing_called() -> None:
+    calls: list[Job] = []
+
+    async def agent(job: Job) -> None:
+        calls.append(job)
+
+    async with open_executor(agent) as executor:
+        task = executor.submit("r", None, hear=lambda said: said == Began() and task.cancel())
+        assert (await task.wait()).state is CANCELED
+    assert calls == []
+
+
+class Slow:
+    """A claim that takes a while to be released, and keeps errors to itself."""
+
+    def note_progress(self) -> None: ...
+
+    def let_lapse(self) -> None: ...
+
+    async def __aenter__(self) -> Slow:
+        return self
+
+    async def __aexit__(self, *_: object) -> bool:
+        await trio.sleep(5)
+        return True
+
+
+async def test_a_cancel_that_comes_after_its_error_changes_nothing() -> None:
+    async def agent(job: Job) -> None:
+        raise OSError("no such file")
+
+    async with open_executor(agent, claim=lambda job: Slow()) as executor:
+        task = executor.submit("r", None)
+        await trio.sleep(1)
+        assert not task.cancel()
+        outcome = await task.wait()
+        assert trio.current_time() == 5
+    assert (outcome.state, outcome.text) == (FAILED, "no such file")
+
+
+async def test_an_error_of_a_nursery_of_its_own_is_told_in_its_own_words(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def fail() -> None:
+        raise OSError("no such file")
+
+    async def agent(job: Job) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail)
+
+    task, _ = await run(agent)
+    assert task.outcome.text == "no such file"
+    assert isinstance(task.outcome.error, ExceptionGroup)
+    assert caplog.records == []
+
+
+async def test_what_only_makes_something_to_be_run_has_failed() -> None:
+    async def work() -> None: ...
+
+    async def agent(job: Job) -> object:
+        return await job.step(lambda: work())
+
+    async def generator(job: Job) -> Any:
+        yield 1
+
+    for fn in (agent, generator):
+        task, _ = await run(fn)
+        assert (task.outcome.state, type(task.outcome.error)) == (FAILED, TypeError), fn
+
+
 async def test_its_error_fails_it() -> None:
     async def agent(job: Job) -> None:
         await trio.sleep(1)
@@ -341,14 +411,16 @@ async def test_what_ends_the_program_leaves_no_task_untold() -> None:
     assert [task.outcome.state for task in tasks] == [CANCELED, CANCELED]
 
 
-async def test_a_reader_that_is_flooded_gets_an_end_all_the_same() -> None:
-    async def agent(job: Job) -> None:
+async def test_what_is_said_in_one_step_is_all_heard() -> None:
+    async def agent(job: Job) -> str:
         for number in range(20_000):
             job.emit(ToolCall(str(number), "flood", "started"))
-        await trio.sleep_forever()
+        await trio.sleep(1)
+        return "done"
 
-    task, _ = await run(agent)
-    assert task.outcome.state is CANCELED
+    task, heard = await run(agent)
+    assert [one.id for one in heard[1:-1]] == [str(number) for number in range(20_000)]
+    assert task.outcome.result == "done"
 
 
 async def test_after_one_that_did_not_end_its_room_takes_a_fresh_session() -> None:
@@ -466,6 +538,8 @@ async def test_bad_calls_are_refused() -> None:
             executor.submit(7, None)
         with pytest.raises(RuntimeError, match="another thread"):
             await trio.to_thread.run_sync(task.cancel)
+        with pytest.raises(RuntimeError, match="another thread"):
+            await trio.to_thread.run_sync(executor.submit, "r", None)
         assert not task.is_cancelled
         await task.wait()
         assert executor.find("one") is None

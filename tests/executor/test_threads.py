@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 import trio
 
-from turnstop import StopBudget
-from turnstop.claims import ClaimRefused, MemoryStore, open_claims
+from turnstop import BackendLost, StopBudget
+from turnstop.claims import ClaimRefused, Claims, MemoryStore, open_claims
 from turnstop.events import Text
-from turnstop.executor import Began, Stopped, TaskState, ThreadJob, open_executor
+from turnstop.executor import Began, Job, Stopped, TaskState, ThreadJob, open_executor
 
 PATIENCE = 20.0
 CANCELED, COMPLETED, FAILED = TaskState.CANCELED, TaskState.COMPLETED, TaskState.FAILED
@@ -149,45 +150,151 @@ async def test_what_it_returns_or_raises_after_a_cancel_is_nothing(end: str) -> 
     assert (outcome.state, outcome.result, outcome.error) == (CANCELED, None, None)
 
 
-async def test_a_claim_is_held_until_the_thread_has_returned() -> None:
-    """Also when the stop's budget is over, and the executor itself is cancelled."""
-    gate, store = Gate(), MemoryStore()
+class Claimed:
+    """Claims that two programs see, and the tasks of one of them hold `a`."""
 
-    def agent(job: ThreadJob) -> None:
-        gate.pass_through()
+    def __init__(self, claims: Claims, others: Claims) -> None:
+        self._claims, self._others = claims, others
 
-    async def is_free() -> bool:
+    def claim(self, job: Any) -> Any:
+        return self._claims.hold(["a"], holder=job.task_id, ttl=TTL)
+
+    async def is_free(self) -> bool:
         try:
-            async with others.hold(["a"], holder="other"):
+            async with self._others.hold(["a"], holder="other"):
                 return True
         except ClaimRefused:
             return False
 
+
+TTL = 1.0
+
+
+@pytest.fixture
+async def claimed() -> AsyncIterator[Claimed]:
+    store = MemoryStore()
     async with open_claims(store) as claims, open_claims(store) as others:
-        around, tasks = trio.CancelScope(), []
+        yield Claimed(claims, others)
 
-        async def serve() -> None:
-            budget = StopBudget(0.02, 0.02)
-            with around:
-                async with open_executor(agent, claim=claim, budget=budget) as executor:
-                    tasks.append(executor.submit("r", None))
-                    await trio.sleep_forever()
 
-        def claim(job: ThreadJob) -> Any:
-            return claims.hold(["a"], holder=job.task_id)
+async def until(is_so: Callable[[], object]) -> None:
+    while not is_so():  # noqa: ASYNC110 - it has no event
+        await trio.sleep(0.01)
 
+
+async def test_a_claim_is_held_until_the_thread_has_returned(claimed: Claimed) -> None:
+    """Also when the stop's budget is over."""
+    gate = Gate()
+
+    def agent(job: ThreadJob) -> None:
+        gate.pass_through()
+
+    budget = StopBudget(0.02, 0.02)
+    async with open_executor(agent, claim=claimed.claim, budget=budget) as executor:
         with trio.fail_after(PATIENCE):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(serve)
-                await gate.wait_reached()
-                around.cancel()
-                while tasks[0].turn.settlement is None:  # noqa: ASYNC110 - it has no event
-                    await trio.sleep(0.01)
-                assert not await is_free()
-                assert tasks[0].outcome is None
-                gate.open.set()
-            assert tasks[0].outcome.state is CANCELED
-            assert await is_free()
+            task = executor.submit("r", None)
+            await gate.wait_reached()
+            task.cancel()
+            await until(lambda: executor.statistics().stragglers)
+            assert executor.statistics().stragglers == (task.task_id,)
+            assert not await claimed.is_free()
+            assert task.outcome is None
+            gate.open.set()
+            assert (await task.wait()).state is CANCELED
+            assert executor.statistics().stragglers == ()
+            assert await claimed.is_free()
+
+
+@pytest.mark.parametrize("how", ["function", "step", "wedged before"])
+async def test_the_exit_leaves_a_thread_behind_that_does_not_end(
+    how: str, claimed: Claimed, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is named, what it claimed is not given to others, and CANCELED is not said of it."""
+    gate, seen = Gate(), []
+
+    def work(job: Any) -> None:
+        gate.pass_through()
+        try:
+            job.checkpoint()
+        except Stopped:
+            seen.append("stopped")
+
+    async def agent(job: Job) -> None:
+        await job.step(gate.pass_through)
+
+    fn, budget, told = agent if how == "step" else work, StopBudget(0.1, 0.1), []
+    with trio.fail_after(PATIENCE):
+        async with open_executor(
+            fn, claim=claimed.claim, budget=budget, observers=[told.append]
+        ) as executor:
+            task = executor.submit("r", None)
+            await gate.wait_reached()
+            if how == "wedged before":
+                task.cancel()
+                await until(lambda: executor.statistics().stragglers)
+            began = trio.current_time()
+        assert trio.current_time() - began < PATIENCE / 2
+        outcome = await task.wait()
+        assert told == [outcome]
+        assert (outcome.state, type(outcome.error)) == (FAILED, BackendLost)
+        assert task.is_cancelled
+        assert executor.statistics().stragglers == (task.task_id,)
+        assert f"a thread of task {task.task_id} has not ended" in caplog.text
+        assert not await claimed.is_free()
+        await trio.sleep(TTL)
+        assert await claimed.is_free()
+        gate.open.set()
+        await until(lambda: not executor.statistics().stragglers)
+    assert seen == ["stopped"] * (how != "step")
+
+
+async def test_a_step_is_not_begun_where_a_thread_was_left_behind() -> None:
+    """It shields itself from its cancellation, and would go on in threads for ever."""
+    gate, calls, errors = Gate(), [], []
+
+    async def agent(job: Job) -> None:
+        with trio.CancelScope(shield=True):
+            for fn in (gate.pass_through, lambda: calls.append("again")):
+                try:
+                    await job.step(fn)
+                except RuntimeError as error:
+                    errors.append(str(error))
+
+    with trio.fail_after(PATIENCE):
+        async with open_executor(agent, budget=StopBudget(0.1, 0.1)) as executor:
+            executor.submit("r", None)
+            await gate.wait_reached()
+        gate.open.set()
+        await until(lambda: not executor.statistics().stragglers)
+    assert calls == []
+    assert ["left a thread" in error for error in errors] == [True, True]
+
+
+async def test_no_step_and_no_function_waits_for_the_threads_of_others() -> None:
+    """A cancelled one would begin all the same, when they are through."""
+    gate, calls = Gate(), []
+
+    def hang() -> None:
+        assert gate.open.wait(PATIENCE)
+
+    async def agent(job: Job) -> None:
+        await job.step(calls.append, job.content)
+
+    def blocking(job: ThreadJob) -> None:
+        calls.append(job.content)
+
+    limiter = trio.to_thread.current_default_thread_limiter()
+    async with trio.open_nursery() as nursery:
+        for _ in range(int(limiter.total_tokens)):
+            nursery.start_soon(trio.to_thread.run_sync, hang)
+        try:
+            with trio.fail_after(PATIENCE / 2):
+                for fn in (agent, blocking):
+                    async with open_executor(fn) as executor:
+                        assert (await executor.submit("r", fn).wait()).state is COMPLETED
+        finally:
+            gate.open.set()
+    assert calls == [agent, blocking]
 
 
 async def test_each_checkpoint_step_and_event_is_progress() -> None:
@@ -228,6 +335,16 @@ async def test_what_only_makes_a_coroutine_has_failed() -> None:
             outcome = await executor.submit("r", None).wait()
     assert outcome.state is FAILED
     assert "thread=False" in outcome.text
+
+
+async def test_a_step_that_only_makes_a_coroutine_has_failed() -> None:
+    async def work() -> None: ...
+
+    async with open_executor(lambda job: job.step(work)) as executor:
+        with trio.fail_after(PATIENCE):
+            outcome = await executor.submit("r", None).wait()
+    assert (outcome.state, type(outcome.error)) == (FAILED, TypeError)
+    assert "ordinary function" in outcome.text
 
 
 def test_stopped_is_no_exception() -> None:

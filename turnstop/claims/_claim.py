@@ -64,6 +64,13 @@ class Claim:
         """
         self._lease.is_over = True
 
+    def leave_held(self) -> None:
+        """Do not release it when its block is left: something of its work goes on, a thread say.
+
+        It lapses then, a ttl after the last renewal.
+        """
+        self._lease.is_left_held = True
+
     async def check(self, scope: str) -> None:
         """See that the scope is held now.
 

@@ -87,7 +87,7 @@ class Claims:
         _check(holder, ttl, progress_within)
         wanted = self._wanted(check_scopes(scopes), holder, ttl)
         if around := self._find_around(wanted):
-            await around.renew()
+            await around.affirm()
             if around.lost.is_set():
                 raise self._register.stale_at(around.token, wanted.scopes[0])
             yield Claim(around)
@@ -152,7 +152,11 @@ class Claims:
         lease.lose("its block has left")
         if lease.token is not None:
             self._register.held -= 1
-            await self._release(lease.wanted)
+            if lease.is_left_held:
+                told = (lease.token, lease.wanted.holder, lease.wanted.ttl)
+                logger.warning("claim %s of %s is left to lapse within %s s: work goes on", *told)
+            else:
+                await self._release(lease.wanted)
         elif lease.wanted.scopes:
             self._register.unclaimed -= 1
 

@@ -8,6 +8,7 @@ stays lost: somebody else may have written since.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -35,6 +36,7 @@ class Lease:
         progress_within: see `Claims.hold`.
         progressed: when its work last said so.
         is_over: it is renewed no more.
+        is_left_held: it is not released when its block is left.
         clock: Trio's, for whoever is in another thread.
     """
 
@@ -48,6 +50,7 @@ class Lease:
     why_lost: str = attrs.field(default="", init=False)
     progressed: float = attrs.field(init=False)
     is_over: bool = attrs.field(default=False, init=False)
+    is_left_held: bool = attrs.field(default=False, init=False)
     _until: float = attrs.field(init=False)
     _due: float = attrs.field(init=False)
     _not_renewed: str = attrs.field(default="", init=False)
@@ -85,6 +88,19 @@ class Lease:
         if within is not None and now - self.progressed >= within:
             return f"there was no progress for {within} s"
         return ""
+
+    async def affirm(self) -> None:
+        """For a hold inside: renew it. Where it is renewed no more: see that it has not lapsed."""
+        if not self._why_not(trio.current_time()):
+            await self.renew()
+            return
+        assert self.token is not None
+        check, scope = self.register.store.check, self.wanted.scopes[0]
+        with trio.move_on_at(self._until):
+            # That the store fails is no reason to give it up.
+            with suppress(ClaimsUnavailable):
+                if not await self.register.ask(check, self.token, scope):
+                    self._lapse("the store holds it no more")
 
     async def renew(self) -> None:
         """Renew it once. That the store fails is no reason to give it up: it has its time."""

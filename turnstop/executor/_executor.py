@@ -6,8 +6,9 @@ import itertools
 import logging
 import secrets
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from contextvars import Context, copy_context
 from typing import final
 
 import attrs
@@ -18,8 +19,9 @@ from .._errors import BackendError, RoomsClosed
 from .._records import OnlyMadeByUs
 from .._rooms import Rooms, open_rooms
 from .._unwrap import open_private_nursery
-from ._run import Claiming, Function, Functions, is_async
-from ._task import Hear, Outcome, Task, TaskState
+from ._run import Claiming, Function, Functions
+from ._task import Hear, Outcome, Task, TaskState, check_thread
+from ._threads import is_async
 
 __all__ = ["Executor", "ExecutorStatistics", "open_executor"]
 
@@ -34,11 +36,14 @@ class ExecutorStatistics:
         live: tasks of which nothing is told yet.
         cancelled: of those, the ones that will end CANCELED: they are being waited for.
         told: how many have ended in each state, since it was opened.
+        stragglers: the ids of those whose work goes on though their stop's budget is over. Of
+            those whose thread was left behind, until that ends.
     """
 
     live: int
     cancelled: int
     told: dict[TaskState, int]
+    stragglers: tuple[str, ...] = ()
 
 
 @final
@@ -59,7 +64,10 @@ class Executor(metaclass=OnlyMadeByUs):
     _tasks: dict[str, Task] = attrs.field(factory=dict, init=False)
     _lanes: dict[str, deque[Task]] = attrs.field(factory=dict, init=False)
     _told: Counter[TaskState] = attrs.field(factory=Counter, init=False)
+    _stragglers: dict[str, Task] = attrs.field(factory=dict, init=False)
     _closing: bool = attrs.field(default=False, init=False)
+    # Whoever submits may hold a claim, or work on a turn: its tasks are no part of that.
+    _context: Context = attrs.field(factory=copy_context, init=False)
     _prefix: str = attrs.field(factory=lambda: secrets.token_hex(4), init=False)
     _numbers: itertools.count[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
 
@@ -78,7 +86,9 @@ class Executor(metaclass=OnlyMadeByUs):
         Raises:
             RoomsClosed: the executor is closing.
             ValueError: there is a live task of that id.
+            RuntimeError: called from another thread.
         """
+        check_thread(self.token, "executor.submit, room, content")
         if self._closing:
             raise RoomsClosed("the executor is closing: it takes no more tasks")
         if task_id is None:
@@ -91,7 +101,8 @@ class Executor(metaclass=OnlyMadeByUs):
         self._tasks[task_id] = task
         if (lane := self._lanes.get(room)) is None:
             lane = self._lanes[room] = deque()
-            self._nursery.start_soon(self._serve, room, lane, name=f"turnstop tasks of {room!r}")
+            name = f"turnstop tasks of {room!r}"
+            self._context.copy().run(self._start_soon, self._serve, room, lane, name=name)
         lane.append(task)
         return task
 
@@ -120,10 +131,15 @@ class Executor(metaclass=OnlyMadeByUs):
     def statistics(self) -> ExecutorStatistics:
         """A snapshot."""
         cancelled = sum(task.is_cancelled for task in self._tasks.values())
-        return ExecutorStatistics(len(self._tasks), cancelled, dict(self._told))
+        stragglers = self._stragglers.items()
+        alive = (name for name, one in stragglers if one.outcome is None or one.threads.alive)
+        return ExecutorStatistics(len(self._tasks), cancelled, dict(self._told), tuple(alive))
 
     def __repr__(self) -> str:
         return f"<Executor: {len(self._tasks)} live>"
+
+    def _start_soon(self, fn: Callable[..., Awaitable[object]], *args: object, name: str) -> None:
+        self._nursery.start_soon(fn, *args, name=name)
 
     async def _serve(self, room: str, lane: deque[Task]) -> None:
         # A cancellation around the executor is a stop of its rooms, and so of each turn.
@@ -136,14 +152,17 @@ class Executor(metaclass=OnlyMadeByUs):
         # Nothing of the function's own: that never leaves it. Its outcome tells the rest.
         with suppress(BackendError, RoomsClosed):
             async with task.turn as turn:
-                async for event in turn:
-                    task.say(event)
+                async for _ in turn:
+                    pass
         if task.over is None or task.over.is_set():
             await self._finish(task)
         else:
             # It counts as over, and works on: what it holds must not be held for ever.
             if task.claim is not None:
                 task.claim.let_lapse()
+            self._stragglers[task.task_id] = task
+            if self._closing:
+                task.threads.leave()
             self._nursery.start_soon(self._finish, task, name=f"turnstop end of {task.task_id}")
 
     async def _finish(self, task: Task) -> None:
@@ -151,6 +170,8 @@ class Executor(metaclass=OnlyMadeByUs):
             with trio.CancelScope(shield=True):
                 await task.over.wait()
         del self._tasks[task.task_id]
+        if not task.threads.left:
+            self._stragglers.pop(task.task_id, None)
         task.conclude()
 
     def _stop(self, task: Task, reason: str, source: str) -> None:
@@ -174,6 +195,8 @@ class Executor(metaclass=OnlyMadeByUs):
         self._closing = True
         for task in tuple(self._tasks.values()):
             task.cancel(reason="the executor is closing")
+        for task in self._stragglers.values():
+            task.threads.leave()
 
 
 @asynccontextmanager
@@ -199,8 +222,10 @@ async def open_executor(
         observers: called with each `Outcome`. What must happen only for tasks that were completed
             belongs here, or in the caller's `hear`. One that raises is logged.
 
-    The exit cancels what is live, and waits until it has ended, however long that takes: nothing
-    ends a function that does not come to a checkpoint.
+    The exit cancels what is live, and waits until it has ended. A thread that has not when the
+    budget is over is left behind, since nothing can end it: it is logged and named in
+    `ExecutorStatistics.stragglers`, its claim is not released but lapses, and its task is told
+    FAILED. An async function is waited for, as in any nursery.
 
     **Cancellation:** cancels every task in the step in which it arrives, and waits like the exit.
     """

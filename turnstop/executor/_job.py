@@ -7,7 +7,6 @@ its end, and what it returns is discarded where the task was cancelled meanwhile
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any, TypeVarTuple, final
 
@@ -15,9 +14,9 @@ import attrs
 import trio
 
 from .._records import OnlyMadeByUs
-from ..abc import Emit
 from ..events import Event
 from ._task import Task
+from ._threads import check_made, is_async
 
 __all__ = ["Job", "Stopped", "ThreadJob"]
 
@@ -35,7 +34,6 @@ class Stopped(BaseException):
 class _Job(metaclass=OnlyMadeByUs):
     _task: Task
     session: object | None
-    _emit: Emit
     claim: Any = attrs.field(default=None, init=False)
 
     @property
@@ -71,7 +69,7 @@ class Job(_Job):
     def emit(self, event: Event) -> None:
         """Tell the caller something; nothing is told once the task is cancelled. Never waits."""
         self._note_progress()
-        self._emit(event)
+        self._task.tell(event)
 
     async def checkpoint(self) -> None:
         """Go on, unless the task is cancelled; and note progress.
@@ -88,17 +86,20 @@ class Job(_Job):
             fn: async; or an ordinary function, which is called in a thread.
             args: its arguments.
 
+        Raises:
+            TypeError: it is an ordinary function, and has only made a coroutine or a generator.
+
         **Cancellation:** before it: nothing is called. Meanwhile: it goes on to its end, and what
         it returns is discarded.
         """
         await self.checkpoint()
-        with trio.CancelScope(shield=True):
-            if inspect.iscoroutinefunction(fn):
+        if is_async(fn):
+            with trio.CancelScope(shield=True):
                 result = await fn(*args)
-            else:
-                result = await trio.to_thread.run_sync(fn, *args)
+        else:
+            result = await self._task.threads.run(fn, *args)
         await self.checkpoint()
-        return result
+        return check_made(result, "give the step an async function, or one that does it")
 
 
 @final
@@ -127,14 +128,17 @@ class ThreadJob(_Job):
     def emit(self, event: Event) -> None:
         """Tell the caller something. A checkpoint."""
         self.checkpoint()
-        trio.from_thread.run_sync(self._emit, event, trio_token=self._token)
+        trio.from_thread.run_sync(self._task.tell, event, trio_token=self._token)
 
     def step(self, fn: Callable[[*Args], Any], *args: *Args) -> Any:
         """Do something between two checkpoints.
 
         What it returns is discarded where the task was cancelled meanwhile.
+
+        Raises:
+            TypeError: it has only made a coroutine or a generator.
         """
         self.checkpoint()
-        result = fn(*args)
+        result = check_made(fn(*args), "give the step an ordinary function")
         self.checkpoint()
         return result

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
-import math
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, TypeAlias
@@ -15,8 +13,9 @@ import trio
 from ..abc import Emit, End, How, Request
 from ._job import Job, Stopped, ThreadJob
 from ._task import Holding, InputRequired, Task, TaskState
+from ._threads import check_made
 
-__all__ = ["Claiming", "Function", "Functions", "Holding", "is_async"]
+__all__ = ["Claiming", "Function", "Functions", "Holding"]
 
 logger = logging.getLogger("turnstop.executor")
 
@@ -25,8 +24,11 @@ Claiming: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
 Function: TypeAlias = Callable[[Any], Any]
 
 
-def is_async(fn: Function) -> bool:
-    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)
+def _text_of(error: BaseException) -> str:
+    # What a nursery of the function's own says of itself helps nobody who is elsewhere.
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(map(_text_of, error.exceptions))
+    return str(error) or repr(error)
 
 
 @attrs.define(eq=False)
@@ -36,8 +38,6 @@ class Functions:
     fn: Function
     thread: bool
     claim: Claiming | None
-    # Not Trio's own limiter: work that waits in its thread would hold one of its tokens.
-    limiter: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(math.inf))
 
     async def start(self, request: Request[Task]) -> Run:
         # No wait in here: from this step on there is somebody who says when it is over.
@@ -60,9 +60,9 @@ class Run:
         assert task.over is not None
         try:
             with task.scope:
-                await self._work(emit)
+                await self._work()
         except Exception as error:
-            if not task.decide(TaskState.FAILED, error=error, text=str(error) or repr(error)):
+            if not self._fail(error) and task.error is not error:
                 logger.warning("task %s has failed after its end was decided: %r", task, error)
         finally:
             task.over.set()
@@ -73,13 +73,13 @@ class Run:
         self.task.abort()
         sent()
 
-    async def _work(self, emit: Emit) -> None:
+    async def _work(self) -> None:
         functions, task = self.functions, self.task
         if functions.thread:
             token = trio.lowlevel.current_trio_token()
-            job: Any = ThreadJob._create(task, self.session, emit, token)
+            job: Any = ThreadJob._create(task, self.session, token)
         else:
-            job = Job._create(task, self.session, emit)
+            job = Job._create(task, self.session)
         try:
             async with functions.claim(job) if functions.claim else nullcontext() as claim:
                 job.claim = task.claim = claim
@@ -89,28 +89,26 @@ class Run:
             self.session = job.session
 
     async def _call(self, job: Any) -> None:
-        functions = self.functions
-        if functions.thread:
-            # Waited for, whatever happens: its claim is held as long as it works.
-            await trio.to_thread.run_sync(
-                self._call_in_thread,
-                job,
-                thread_name=f"task {job.task_id}",
-                limiter=functions.limiter,
-            )
-        else:
-            self._decide(await functions.fn(job))
+        try:
+            if self.functions.thread:
+                await self.task.threads.run(self._call_in_thread, job)
+            else:
+                self._decide(await self.functions.fn(job))
+        except Exception as error:
+            # Now, and not when its claim is released: a cancel until then comes too late.
+            self._fail(error)
+            raise
 
     def _call_in_thread(self, job: ThreadJob) -> None:
         try:
             job.checkpoint()
             result = self.functions.fn(job)
-            if inspect.iscoroutine(result):
-                result.close()
-                raise TypeError(f"the function only made {result!r}: open it with thread=False")
-            self._decide(result)
+            self._decide(check_made(result, "open it with thread=False, or return a result"))
         except Stopped:
             pass
+
+    def _fail(self, error: Exception) -> bool:
+        return self.task.decide(TaskState.FAILED, error=error, text=_text_of(error))
 
     def _decide(self, result: object) -> None:
         if isinstance(result, InputRequired):

@@ -11,9 +11,11 @@ from typing import Protocol, TypeAlias, final
 import attrs
 import trio
 
+from .._errors import BackendLost
 from .._records import OnlyMadeByUs
 from .._turn import Turn
 from ..events import Event
+from ._threads import Threads
 
 __all__ = ["Began", "Holding", "InputRequired", "Outcome", "Task", "TaskState"]
 
@@ -82,6 +84,21 @@ class Holding(Protocol):
     def let_lapse(self) -> None:
         """Renew it no more: the work counts as over, though it has not ended."""
 
+    def leave_held(self) -> None:
+        """Do not release it when its block is left: a thread of the work goes on."""
+
+
+def check_thread(token: trio.lowlevel.TrioToken, call: str) -> None:
+    try:
+        if trio.lowlevel.current_trio_token() is token:
+            return
+    except RuntimeError:
+        pass
+    raise RuntimeError(
+        f"the executor lives in another thread: call executor.token.run_sync_soon({call}), or "
+        f"from a thread of Trio's trio.from_thread.run_sync({call})"
+    )
+
 
 @attrs.define(eq=False)
 class Decision:
@@ -121,9 +138,13 @@ class Task(metaclass=OnlyMadeByUs):
     _working: bool = attrs.field(default=False, init=False)
     _decision: Decision = attrs.field(factory=Decision, init=False)
     _told: trio.Event = attrs.field(factory=trio.Event, init=False)
+    threads: Threads = attrs.field(init=False)
     _token: trio.lowlevel.TrioToken = attrs.field(
         factory=trio.lowlevel.current_trio_token, init=False
     )
+
+    def __attrs_post_init__(self) -> None:
+        self.threads = Threads(f"task {self.task_id}", self._note_left)
 
     @property
     def state(self) -> TaskState:
@@ -134,7 +155,7 @@ class Task(metaclass=OnlyMadeByUs):
 
     @property
     def is_cancelled(self) -> bool:
-        """It will end CANCELED, or has."""
+        """It was cancelled, in time."""
         made = self._decision.made
         return made is not None and made.state is TaskState.CANCELED
 
@@ -142,27 +163,17 @@ class Task(metaclass=OnlyMadeByUs):
         """Cancel it. Never waits.
 
         Returns:
-            Whether it ends CANCELED; False where its function had returned or failed before.
+            Whether it ends CANCELED; False where its function had returned or failed before. Of
+            one whose thread its executor leaves behind FAILED is told in its place.
 
         Raises:
             RuntimeError: called from another thread.
         """
-        self._check_thread()
+        check_thread(self._token, "executor.cancel, task_id")
         if not self.abort():
             return self.is_cancelled
         self._stop(self, reason, source)
         return True
-
-    def _check_thread(self) -> None:
-        try:
-            if trio.lowlevel.current_trio_token() is self._token:
-                return
-        except RuntimeError:
-            pass
-        raise RuntimeError(
-            "the executor lives in another thread: call "
-            "executor.token.run_sync_soon(executor.cancel, task_id)"
-        )
 
     async def wait(self) -> Outcome:
         """Wait until the work has ended.
@@ -193,13 +204,25 @@ class Task(metaclass=OnlyMadeByUs):
         """Say what becomes of it, from any thread. Only the first one does."""
         return self._decision.make(Outcome(self.task_id, self.room, state, result, error, text))
 
+    @property
+    def error(self) -> BaseException | None:
+        """Which has decided it."""
+        made = self._decision.made
+        return None if made is None else made.error
+
     def begin(self) -> bool:
         """Its function may be called now; False where it may not, being cancelled."""
         if self.is_cancelled:
             return False
         self._working = True
         self.say(Began())
-        return True
+        # Who has heard of it may have cancelled it.
+        return not self.is_cancelled
+
+    def tell(self, event: Event) -> None:
+        """It says something, which nobody hears once its end is decided."""
+        if self._decision.made is None:
+            self.say(event)
 
     def say(self, update: Update) -> None:
         """Tell those who hear it. Their errors are logged, and never the work's."""
@@ -216,10 +239,26 @@ class Task(metaclass=OnlyMadeByUs):
         """
         self.decide(TaskState.CANCELED)
         assert self._decision.made is not None
-        self.outcome = self._decision.made
+        self.outcome = self._left() if self.threads.left else self._decision.made
         self._told.set()
         self.say(self.outcome)
         return self.outcome
+
+    def _left(self) -> Outcome:
+        # CANCELED would say that nothing works on it.
+        text = (
+            "it was cancelled, and its thread has not ended: it was left behind, and may still be "
+            "at work; see what it has done before you have it done again"
+        )
+        error = BackendLost(text)
+        return Outcome(self.task_id, self.room, TaskState.FAILED, error=error, text=text)
+
+    def _note_left(self) -> None:
+        if self.claim is not None:
+            self.claim.leave_held()
+        # Also where it was not cancelled: nobody is there to go on.
+        self.abort()
+        self.scope.cancel()
 
     def __repr__(self) -> str:
         return f"<Task {self.task_id} of {self.room!r}: {self.state.value}>"
