@@ -20,14 +20,16 @@ import trio
 from ...abc import End, How, Proof
 from ...transports.orphans import ProcessAddress
 
-# A message that stops for these goes on.
-_GOES_ON = ("tool_use", "pause_turn")
+# A message that stops for anything else goes on.
+_COMPLETED = ("end_turn", "stop_sequence", "refusal")
+# What Claude says in the place of the model.
+_SYNTHETIC = "<synthetic>"
 
 
 def find_home(env: Mapping[str, str | None]) -> Path:
     """Where Claude keeps its conversations, with this laid over the environment."""
     whole = {**os.environ, **env}
-    return Path(whole.get("CLAUDE_CONFIG_DIR") or Path(whole.get("HOME") or "~", ".claude"))
+    return Path(whole.get("CLAUDE_CONFIG_DIR") or Path(whole.get("HOME") or Path.home(), ".claude"))
 
 
 async def tell(home: Path, process: ProcessAddress) -> tuple[End, str | None]:
@@ -82,12 +84,11 @@ def _entries(path: Path) -> Iterator[Mapping[str, Any]]:
 def _to_end(last: Mapping[str, Any]) -> End:
     message = last.get("message")
     said = message if isinstance(message, dict) else {}
-    reason = said.get("stop_reason")
-    if last.get("type") != "assistant" or not isinstance(reason, str) or reason in _GOES_ON:
-        return End(How.CANCELLED, Proof.PROCESS)
     if last.get("isApiErrorMessage"):
         return End(How.FAILED, Proof.PROCESS, detail=_text(said.get("content")))
-    return End(How.COMPLETED, Proof.PROCESS)
+    is_models = last.get("type") == "assistant" and said.get("model") != _SYNTHETIC
+    completed = is_models and said.get("stop_reason") in _COMPLETED
+    return End(How.COMPLETED if completed else How.CANCELLED, Proof.PROCESS)
 
 
 def _text(content: object) -> str:
