@@ -121,7 +121,8 @@ class OwnedTurn:
     """Work of a process that is taken up by another process.
 
     Attributes:
-        address: where it is.
+        owner: where it is.
+        address: the same as a str.
         session: what the room goes on with.
     """
 
@@ -130,19 +131,19 @@ class OwnedTurn:
     def __init__(self, owner: OwnerAddress, look: Look = find_marked) -> None:
         self.address = str(owner)
         self.session: object | None = owner.session or None
-        self._owner = owner
+        self.owner = owner
         self._programs = owner.programs(look)
 
     async def follow(self, emit: Emit) -> End:
         """Wait until the process is gone, and the work's own programs with it."""
-        while self._owner.may_be_there() or await self._programs.find():  # noqa: ASYNC110
+        while self.owner.may_be_there() or await self._programs.find():  # noqa: ASYNC110
             # A stranger's death is no event.
             await trio.sleep(_LOOK_EVERY)
         return End(How.CANCELLED, Proof.PROCESS)
 
     async def cancel(self, sent: Callable[[], None]) -> None:
         """End the work's own programs, once the process is gone."""
-        while self._owner.may_be_there():  # noqa: ASYNC110 - a stranger's death is no event
+        while self.owner.may_be_there():  # noqa: ASYNC110 - a stranger's death is no event
             await trio.sleep(_LOOK_EVERY)
         found = await self._programs.find()
         sent()
@@ -154,9 +155,9 @@ class OwnedTurn:
         Raises:
             BackendLost: the process may still be there.
         """
-        if self._owner.may_be_there():
+        if self.owner.may_be_there():
             raise BackendLost(
-                f"the turn is work of pid {self._owner.pid} itself, which is still there and has "
+                f"the turn is work of pid {self.owner.pid} itself, which is still there and has "
                 "not said how that ended: see what it does, and end it yourself"
             )
         if left := await self._programs.end(await self._programs.find()):
@@ -164,8 +165,8 @@ class OwnedTurn:
 
     async def leftovers(self) -> Sequence[object]:
         """The process, or what its work has left."""
-        if self._owner.may_be_there():
-            return [_Owner(self._owner.pid)]
+        if self.owner.may_be_there():
+            return [_Owner(self.owner.pid)]
         return await self._programs.find()
 
     async def sweep(self, leftovers: Sequence[object]) -> Sequence[object]:

@@ -102,8 +102,7 @@ async def open_cli(aio: Aio, launch: Launch) -> AsyncGenerator[Cli, None]:
             open_farewell(lambda: _let_go(cli), within=_FAREWELL),
             open_loopback(process, note) as loopback,
         ):
-            address = attrs.evolve(process.address, mark=mark)
-            cli = Cli(aio, reading, address, loopback.broken, loopback.loss)
+            cli = Cli(aio, reading, process.address, loopback.broken, loopback.loss)
             if await _greet(cli, loopback):
                 yield cli
                 return

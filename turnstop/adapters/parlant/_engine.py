@@ -72,6 +72,19 @@ class Engine:
             )
         return self._live.open(_id_of(opened, f"the session of room {room!r}"))
 
+    async def recall(self, session_id: str) -> ParlantSession:
+        """Go on in a session that another process has opened.
+
+        Raises:
+            Exception: this server has no such session, or nobody who would answer in it.
+
+        **Cancellation:** changes nothing.
+        """
+        application = self.server.container[self._library.application]
+        found = await application.sessions.read(session_id)
+        await application.agents.read(found.agent_id)
+        return self._live.open(_id_of(found, f"session {session_id}"))
+
     async def post(self, session: ParlantSession, text: str, tools: str, ended: Ended) -> Posted:
         """Send a customer message; it is processed from then on.
 

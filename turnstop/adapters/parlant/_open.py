@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
-from typing import Any, Final, Literal, final
+from typing import Any, ClassVar, Final, Literal, final
 
 import attrs
 import trio
@@ -15,6 +16,7 @@ from ..._errors import BackendError, BackendLost, BackendMisbehaved, BackendRefu
 from ...abc import Backend, RemoteTurn, Request, current_turn
 from ...transports.aio import Aio, open_aio
 from ...transports.distribution import import_apart
+from ...transports.owners import OwnerAddress, attach_owner, new_owner
 from ...transports.reading import Reader, Reading, open_reading
 from ._engine import Engine, OpenSession, Prepare, gave_up, serve
 from ._library import Library, check_version, import_library
@@ -99,11 +101,15 @@ class _Served:
 @final
 @attrs.define(eq=False)
 class _Parlant:
+    name: ClassVar[str] = "parlant"
+    announces: ClassVar[bool] = True
     aio: Aio
     reading: Reading
     engine: Engine
     poll_every: float
     served: _Served
+    _owner: OwnerAddress = attrs.field(factory=new_owner, init=False)
+    _numbers: Iterator[int] = attrs.field(factory=itertools.count, init=False)
 
     def check_nesting(self) -> None:
         self.aio.check_nesting()
@@ -118,10 +124,20 @@ class _Parlant:
         session = request.session if request.previous is None else None
         if not isinstance(session, ParlantSession):
             session = await self._begin_session(request.room)
+        address = str(self._owner.of_turn(next(self._numbers), session.id))
+        await request.announce(address)
         turn_id = current_turn.get()
-        turn = ParlantTurn(self.aio, self.engine, turn_id, session, self.poll_every)
+        turn = ParlantTurn(self.aio, self.engine, turn_id, session, address, self.poll_every)
         await self._post(turn, request.content)
         self.reading.start(turn.reader, turn.read, name=f"parlant turn {request.turn_id}")
+        return turn
+
+    async def attach(self, address: str) -> RemoteTurn:
+        turn = attach_owner(address)
+        turn.session = None
+        # It is there where the store outlives the process, and agents keep their ids.
+        with suppress(Exception):
+            turn.session = await self.aio.call_unowned(self.engine.recall, turn.owner.session)
         return turn
 
     async def _begin_session(self, room: str) -> ParlantSession:

@@ -24,6 +24,7 @@ class ParlantTurn:
 
     Attributes:
         session: the session, which the room's next turn continues.
+        address: the process that it is in, and the session.
         tools: what the tools are filed under that it has called.
         reader: takes the events that were read, and the news that there is something to look at.
     """
@@ -31,9 +32,16 @@ class ParlantTurn:
     acknowledges: ClassVar[bool] = False
 
     def __init__(
-        self, aio: Aio, engine: Engine, turn_id: str, session: ParlantSession, poll_every: float
+        self,
+        aio: Aio,
+        engine: Engine,
+        turn_id: str,
+        session: ParlantSession,
+        address: str,
+        poll_every: float,
     ) -> None:
         self.session = session
+        self.address = address
         self.tools = f"tools of {turn_id}"
         self.reader: Reader[Sequence[Any] | Exception] = Reader()
         self._turn_id = turn_id

@@ -22,6 +22,7 @@ class RecordingParlant:
     Attributes:
         works: every message that it was sent, refused ones included.
         store: the sessions.
+        agents: the ids of those who answer.
         held: not set while messages are not answered.
         refuses: whether messages are refused.
         swallows: whether a processing task ignores that it is cancelled.
@@ -35,6 +36,7 @@ class RecordingParlant:
     def __init__(self) -> None:
         self.works: list[Work] = []
         self.store = EventStore()
+        self.agents = set[str]()
         self.held = asyncio.Event()
         self.held.set()
         self.refuses = self.swallows = self.preamble_swallows = self.dying = False
@@ -63,6 +65,7 @@ class RecordingParlant:
         **Cancellation:** changes nothing.
         """
         server._plugin_server.tools["bake"] = ToolEntry("bake", self._bake)
+        self.agents.add("agent-1")
         return "agent-1"
 
     def begin(self, work: Work) -> Processing:

@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-__all__ = ["Event", "EventStore", "Kind", "NoSuchSession", "Session", "Source"]
+__all__ = ["Event", "EventStore", "Kind", "NoSuchAgent", "NoSuchSession", "Session", "Source"]
 
 
 class Kind(enum.Enum):
@@ -32,11 +32,16 @@ class NoSuchSession(Exception):
     """There is no session with this id."""
 
 
+class NoSuchAgent(Exception):
+    """There is no agent with this id."""
+
+
 @attrs.frozen
 class Session:
     """A conversation."""
 
     id: str
+    agent_id: str = "agent-1"
 
 
 @attrs.define(eq=False)

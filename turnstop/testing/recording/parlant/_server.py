@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import attrs
 
 from ..._probe import Work
-from ._events import Event, EventStore, Kind, NoSuchSession, Session, Source
+from ._events import Event, EventStore, Kind, NoSuchAgent, NoSuchSession, Session, Source
 from ._processing import Levers, Processing, now
 from ._tasks import BackgroundTasks
 
@@ -30,6 +30,7 @@ class FarEnd(Levers, Protocol):
 
     works: list[Work]
     store: EventStore
+    agents: set[str]
 
     def begin(self, work: Work) -> Processing:
         """Take a message that is about to be processed."""
@@ -71,6 +72,10 @@ class _Sessions:
     async def create(self, *, customer_id: str, agent_id: str) -> Session:
         return self.far_end.store.open()
 
+    async def read(self, session_id: str) -> Session:
+        self.far_end.store.all_of(session_id)
+        return Session(session_id)
+
     async def create_customer_message(
         self, *, session_id: str, message: str, source: Source, **_: object
     ) -> Event:
@@ -98,6 +103,16 @@ class _Sessions:
         return self.far_end.store.find(session_id, min_offset, trace_id)
 
 
+@attrs.define(eq=False)
+class _Agents:
+    far_end: FarEnd
+
+    async def read(self, agent_id: str) -> str:
+        if agent_id not in self.far_end.agents:
+            raise NoSuchAgent(agent_id)
+        return agent_id
+
+
 class RecordingServer:
     """It is prepared inside its block, and serves when that is left.
 
@@ -115,7 +130,9 @@ class RecordingServer:
         self.ready, self.ends = asyncio.Event(), asyncio.Event()
         self._tasks = BackgroundTasks()
         self.container: Mapping[str, Any] = {
-            APPLICATION: SimpleNamespace(sessions=_Sessions(far_end, self._tasks)),
+            APPLICATION: SimpleNamespace(
+                sessions=_Sessions(far_end, self._tasks), agents=_Agents(far_end)
+            ),
             TASKS: self._tasks,
             TRACER: _Tracer(),
         }
