@@ -16,6 +16,7 @@ from turnstop.adapters.a2a import open_a2a
 from turnstop.lab.a2a import A2AServer, open_a2a_server
 
 WORDS = ["park", "park", "park", "late", "stream", "answer"]
+LONGEST = 0.4
 ORDERS = {"late": "seconds=0.1", "stream": "seconds=0.05 count=4"}
 
 

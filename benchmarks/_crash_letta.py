@@ -19,6 +19,7 @@ from turnstop.lab._http import Http, RemoteProtocolError
 from turnstop.testing.recording.letta import RecordingLetta
 
 WORDS = ["park", "park", "park", "answer"]
+LONGEST = 0.5
 AGENT = "agent-1"
 # It ends a stream when the model's next piece comes, and lets go of the model some time later.
 ENDS_AFTER, DROPS_AFTER = 0.05, 0.1

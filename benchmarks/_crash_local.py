@@ -28,6 +28,7 @@ from turnstop.transports.proctable import end_processes, find_marked
 RUN = "TURNSTOP_CRASH_POINTS"
 TURN = "TURNSTOP_CRASH_TURN"
 WORDS = ["work", "work", "work", "answer"]
+LONGEST = 0.3
 SCRIPT = """trap '' TERM
 exec 9>>"$1.lock"; flock -n 9 || echo "$2" >>"$1.early"
 echo "$2" >>"$1.begun"

@@ -20,6 +20,7 @@ from turnstop.lab import Behaviour, Lab, find_program, open_lab, program_env, wr
 from turnstop.transports.listening import open_listening
 
 WORDS = ["park", "park", "hold", "headers", "drip", "tool", "answer"]
+LONGEST = 1.5
 TOOL = Behaviour("tool", None, "sleep 300", "park")
 RECENT = 20
 ALLOWED = json.dumps({"bash": "allow"})

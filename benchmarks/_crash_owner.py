@@ -29,7 +29,6 @@ from turnstop.journal import open_journal
 
 ROOMS = ("a", "b", "c")
 BUDGET = StopBudget(cancel_within=5.0, kill_within=2.0)
-LONGEST = 0.3
 RESTS = 0.01
 
 OWN = ("entering", "starting", "announcing", "sending", "running", "stopping", "settling")
@@ -47,6 +46,7 @@ class Plan:
 
     Attributes:
         words: what its turns ask for, by chance.
+        longest: how many seconds a turn has at most, before it is left.
         aim: in which phase it dies, in which of them, and how many seconds after it began.
         goes_on: whether it goes on until it is killed; else each room takes one turn that ends by
             itself.
@@ -56,6 +56,7 @@ class Plan:
     folder: str
     options: dict[str, Any]
     words: list[str]
+    longest: float
     number: int
     seed: int
     aim: tuple[str, int, float] | None
@@ -180,7 +181,7 @@ class Owner:
         names = (f"{room}.{self.plan.number}.{count}" for count in itertools.count())
         while self.plan.goes_on:
             word = self.draw.choice(self.plan.words)
-            await self.take(room, next(names), word, self.draw.uniform(0, LONGEST))
+            await self.take(room, next(names), word, self.draw.uniform(0, self.plan.longest))
             await trio.sleep(self.draw.uniform(0, RESTS))
         await self.take(room, next(names), "answer", 60.0)
 

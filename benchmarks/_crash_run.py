@@ -80,10 +80,10 @@ class Killing:
     _standby: Life | None = None
 
     async def _begin(self, number: int) -> Life:
-        words = importlib.import_module(f"_crash_{self.backend}").WORDS
+        module = importlib.import_module(f"_crash_{self.backend}")
         goes_on = number < self.points
         seed, aim = self.draw.randrange(2**32), self._aim() if goes_on else None
-        told = (str(self.folder), self.far.options, words, number, seed)
+        told = (str(self.folder), self.far.options, module.WORDS, module.LONGEST, number, seed)
         plan = Plan(self.backend, *told, aim, goes_on)
         command = [sys.executable, str(SCRIPT), "--own", json.dumps(attrs.asdict(plan))]
         pipe = subprocess.PIPE
