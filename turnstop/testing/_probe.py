@@ -231,6 +231,7 @@ ABILITIES: Mapping[str, str] = {
     "restart": "after the far end has died, the next turn finds it again",
     "reach": "a turn whose connection is lost can be told to stop by another one",
     "attach": "a turn can be taken up by another process than the one that began it",
+    "end_kept": "how a turn has ended is told to another process than the one that began it",
     "announce": "where a turn will be is told before it is sent",
 }
 

@@ -70,9 +70,13 @@ _DENIES: Unseen = {
     ("stopped_approvals_are_answered", "silence_is_consent"): _DENIED,
 }
 
+_CALLED = "a function is called when its turn is followed: nothing leaves before its start is over"
+_FOLLOWED = ("what_begins_is_announced", "AnnouncedWhenItHasBegun")
+
 UNSEEN: Mapping[str, Unseen] = {
-    "local": {_SHARED: _UNKNOWN},
+    "local": {_SHARED: _UNKNOWN, _FOLLOWED: _CALLED},
     "local-thread": {
+        _FOLLOWED: _CALLED,
         _SHARED: _UNKNOWN,
         ("rooms_do_not_wait_for_each_other", "CancelsTakeTurns"): _FLAG,
         ("rooms_do_not_wait_for_each_other", "stops_take_turns"): _FLAG,

@@ -39,6 +39,18 @@ class AnnouncedWhenItHasBegun(Backend):
         return turn
 
 
+@in_adapter("disk_holds_up_no_start")
+class AnnouncedUntilItIsWritten(Backend):
+    """A turn is announced again and again, to be on the safe side."""
+
+    async def start(self, request: Request[Any]) -> Turn:
+        async def announce(address: str) -> None:
+            for _ in range(3):
+                await request.announce(address)
+
+        return await super().start(attrs.evolve(request, announce=announce))
+
+
 @in_adapter("stop_before_sending_sends_nothing")
 class SentAfterAStop(Backend):
     """A turn that was stopped while it was announced is sent all the same."""

@@ -42,6 +42,7 @@ def an_end_is_not_noted(honest: Honest, life: Life, *facts: Any) -> Settlement:
 @in_kernel(Life, "_announce", breaks=("what_begins_is_announced",))
 async def an_announcement_is_not_waited_for(honest: Honest, life: Life, address: str) -> None:
     """What is announced is sent whether it is on the disk or not."""
+    life._admit()
     assert life._entry is not None
     life._entry.note_address(address)
 
@@ -67,9 +68,10 @@ def a_stop_waits_for_the_announcement(honest: Honest, life: Life) -> None:
     honest(life)
 
 
-@in_kernel(Life, "_announce", breaks=("disk_holds_up_no_stop",))
+@in_kernel(Life, "_announce", breaks=("disk_holds_up_no_start",))
 async def a_start_waits_for_the_disk(honest: Honest, life: Life, address: str) -> None:
     """What is announced is sent when it is on the disk, however long that takes."""
+    life._admit()
     assert life._entry is not None
     life._entry.note_address(address)
     await life._entry.saved()
