@@ -26,7 +26,12 @@ from pathlib import Path
 TREE = Path(__file__).resolve().parents[2]
 EXTRAS = "lab,parlant,testing"
 TOOLS = ("pytest>=8.2", "pytest-trio>=0.8", "rich>=15")
-TESTS = ("test_parlant.py", "test_golden_parlant.py", "test_probe_parlant.py")
+TESTS = (
+    "test_parlant.py",
+    "test_recovery_parlant.py",
+    "test_golden_parlant.py",
+    "test_probe_parlant.py",
+)
 # Parlant closes its sockets when it is collected.
 WARNINGS = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 FOLDER_VARIABLE = "TURNSTOP_PARLANT_ENV"
