@@ -64,6 +64,7 @@ OUTSIDERS = {"F0": {"attrs"}, "F1": TRIO, "F2": TRIO, "F3": TRIO, "S": TRIO}
 ONLY_IN = {
     "trio_asyncio": {"transports.aio"},
     "asyncio": {
+        "executor._a2a_work",
         "executor.a2a",
         "lab.a2a_server",
         "lab._steering",

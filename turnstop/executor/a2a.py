@@ -14,26 +14,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Callable
 from typing import Any, final
 
-from a2a.helpers import (
-    get_message_text,
-    new_task_from_user_message,
-    new_text_artifact,
-    new_text_message,
-)
+from a2a.helpers import get_message_text
 from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.context import ServerCallContext
 from a2a.server.events import EventQueue
 from a2a.server.request_handlers import DefaultRequestHandler
 from a2a.types import a2a_pb2 as wire
 
-from .._errors import RoomsClosed
 from ..events import Text
+from ._a2a_work import Words, Work
 from ._executor import Executor
-from ._task import Began, Outcome, Task, TaskState
+from ._task import Began, Outcome, TaskState
 
 __all__ = ["A2AExecutor", "A2AHandler"]
 
@@ -49,100 +43,6 @@ _STATES = {
 
 def _text_of(context: RequestContext) -> str:
     return get_message_text(context.message) if context.message is not None else ""
-
-
-class _Words:
-    """What is said of one task on its queue. A cancellation of asyncio's interrupts no word."""
-
-    def __init__(self, context: RequestContext, queue: EventQueue) -> None:
-        self._task_id, self._context_id = context.task_id or "", context.context_id or ""
-        self._queue = queue
-        self._piece = ""
-
-    async def submitted(self, message: wire.Message) -> None:
-        task = new_task_from_user_message(message)
-        task.id, task.context_id = self._task_id, self._context_id
-        await self._queue.enqueue_event(task)
-
-    async def status(self, state: wire.TaskState, text: str = "") -> None:
-        ids = (self._context_id, self._task_id)
-        said = new_text_message(text, None, *ids) if text else None
-        status = wire.TaskStatus(state=state, message=said)
-        status.timestamp.GetCurrentTime()
-        event = wire.TaskStatusUpdateEvent(task_id=ids[1], context_id=ids[0], status=status)
-        await self._queue.enqueue_event(event)
-
-    async def piece(self, text: str) -> None:
-        """A piece of the answer: all of them are one artifact."""
-        append, self._piece = bool(self._piece), self._piece or str(uuid.uuid4())
-        await self._artifact(new_text_artifact("answer", text, artifact_id=self._piece), append)
-
-    async def result(self, result: object) -> None:
-        if result is not None:
-            if not isinstance(result, wire.Artifact):
-                result = new_text_artifact("result", str(result))
-            await self._artifact(result)
-
-    async def _artifact(self, artifact: wire.Artifact, append: bool = False) -> None:
-        event = wire.TaskArtifactUpdateEvent(
-            task_id=self._task_id, context_id=self._context_id, artifact=artifact, append=append
-        )
-        await self._queue.enqueue_event(event)
-
-
-class _Work:
-    """One message being worked on: the asyncio half. What begins with `_trio` runs in Trio."""
-
-    def __init__(self, executor: Executor, room: str, content: object) -> None:
-        self._executor = executor
-        self._order = (room, content)
-        self._loop = asyncio.get_running_loop()
-        self._updates: asyncio.Queue[Any] = asyncio.Queue()
-        self._task: Task | None = None
-        self._stopped = False
-
-    def begin(self) -> None:
-        self._executor.token.run_sync_soon(self._trio_begin)
-
-    def stop(self) -> None:
-        """Cancel it. Also before it has begun, and any number of times."""
-        self._executor.token.run_sync_soon(self._trio_stop)
-
-    async def next(self) -> Any:
-        """What it says next. A cancellation is a stop: what is said at the end is waited for."""
-        while True:
-            try:
-                return await self._updates.get()
-            except asyncio.CancelledError:
-                self.stop()
-
-    async def insist(self, saying: Any) -> None:
-        """Say it to the end: a cancellation is a stop here too."""
-        said = asyncio.ensure_future(saying)
-        while not said.done():
-            try:
-                await asyncio.wait({said})
-            except asyncio.CancelledError:
-                self.stop()
-        said.result()
-
-    def _trio_begin(self) -> None:
-        room, content = self._order
-        try:
-            self._task = self._executor.submit(room, content, hear=self._trio_hear)
-        except RoomsClosed as error:
-            self._trio_hear(Outcome("", room, TaskState.FAILED, error=error, text=str(error)))
-        else:
-            if self._stopped:
-                self._task.cancel(source="a2a")
-
-    def _trio_stop(self) -> None:
-        self._stopped = True
-        if self._task is not None:
-            self._task.cancel(source="a2a")
-
-    def _trio_hear(self, update: object) -> None:
-        self._loop.call_soon_threadsafe(self._updates.put_nowait, update)
 
 
 @final
@@ -161,7 +61,7 @@ class A2AExecutor(AgentExecutor):
     ) -> None:
         self._executor = executor
         self._content = content
-        self._live: dict[str, _Work] = {}
+        self._live: dict[str, Work] = {}
         self._closing: set[str] = set()
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
@@ -172,29 +72,49 @@ class A2AExecutor(AgentExecutor):
         task_id = context.task_id or ""
         if task_id in self._closing:
             return
-        words = _Words(context, event_queue)
-        work = _Work(self._executor, context.context_id or "", self._content(context))
+        words = Words(context, event_queue)
+        work = Work(self._executor, context, self._content(context), event_queue)
         self._live[task_id] = work
         try:
             if context.current_task is None and context.message is not None:
                 # Before anything that waits: a cancel finds it from here on.
                 await work.insist(words.submitted(context.message))
-            work.begin()
             await self._follow(work, words)
         finally:
-            del self._live[task_id]
+            if self._live.get(task_id) is work:
+                del self._live[task_id]
 
-    async def _follow(self, work: _Work, words: _Words) -> None:
-        while True:
-            update = await work.next()
-            if isinstance(update, Began):
-                await work.insist(words.status(wire.TASK_STATE_WORKING))
-            elif isinstance(update, Text):
-                await work.insist(words.piece(update.delta))
-            elif isinstance(update, Outcome):
-                await work.insist(words.result(update.result))
+    async def _follow(self, work: Work, words: Words) -> None:
+        work.begin()
+        try:
+            while not work.over:
+                await self._pass_on(await work.next(), work, words)
+        except Exception:
+            # It cannot be said. What goes on could not be cancelled any more.
+            await work.end()
+            raise
+
+    async def _pass_on(self, update: Any, work: Work, words: Words) -> None:
+        if isinstance(update, Began):
+            await work.insist(words.status(wire.TASK_STATE_WORKING))
+        elif isinstance(update, Text):
+            await work.insist(words.piece(update.delta))
+        elif isinstance(update, Outcome):
+            await work.insist(words.result(update.result))
+            asks = update.state is TaskState.INPUT_REQUIRED
+            if not (asks and work.asked):
                 await work.insist(words.status(_STATES[update.state], update.text))
-                return
+            # Also where the cancel came while it asked: it would wait for an answer for ever.
+            if asks and work.asked:
+                await work.insist(words.status(wire.TASK_STATE_CANCELED))
+
+    def work_of(self, task_id: str) -> Work | None:
+        """What is done of this task just now."""
+        return self._live.get(task_id)
+
+    def live(self) -> dict[str, ServerCallContext]:
+        """The tasks that are worked on, and whose messages they are."""
+        return {task_id: work.caller for task_id, work in self._live.items()}
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
         """Ask for a stop; never waits, since the SDK holds the task's lock meanwhile.
@@ -208,7 +128,7 @@ class A2AExecutor(AgentExecutor):
             # Nothing works on it. Nor will the answer that may be on its way.
             self._closing.add(task_id)
             try:
-                await _Words(context, event_queue).status(wire.TASK_STATE_CANCELED)
+                await Words(context, event_queue).status(wire.TASK_STATE_CANCELED)
             finally:
                 self._closing.discard(task_id)
 
@@ -217,15 +137,20 @@ class A2AHandler(DefaultRequestHandler):
     """The SDK's request handler, with a bound to how long `tasks/cancel` waits for the end.
 
     Args:
+        agent_executor: an `A2AExecutor`.
+        args: as for the SDK's; so are all further ones.
         answer_within: seconds, after which a task whose work goes on is answered as it is, that
             is WORKING. Its streams, and whoever asks later, are told CANCELED at the end.
-        args: as for the SDK's; so are all further ones.
     """
 
-    def __init__(self, *args: Any, answer_within: float = 2.0, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self, agent_executor: A2AExecutor, *args: Any, answer_within: float = 2.0, **kwargs: Any
+    ) -> None:
+        super().__init__(agent_executor, *args, **kwargs)
+        self._works = agent_executor
         self._answer_within = answer_within
         self._cancelling: set[asyncio.Future[Any]] = set()
+        self._closing = False
 
     async def on_cancel_task(
         self, params: wire.CancelTaskRequest, context: ServerCallContext
@@ -234,18 +159,44 @@ class A2AHandler(DefaultRequestHandler):
 
         **Cancellation:** (asyncio's) the task is cancelled all the same.
         """
-        cancelling: asyncio.Future[wire.Task | None] = asyncio.ensure_future(
-            super().on_cancel_task(params, context)
-        )
-        self._cancelling.add(cancelling)
-        cancelling.add_done_callback(self._forget)
-        await asyncio.wait({cancelling}, timeout=self._answer_within)
-        if cancelling.done():
-            return cancelling.result()
-        found: wire.Task | None = await self.on_get_task(wire.GetTaskRequest(id=params.id), context)
+        if not self._closing:
+            cancelling: asyncio.Future[wire.Task | None] = asyncio.ensure_future(
+                super().on_cancel_task(params, context)
+            )
+            self._cancelling.add(cancelling)
+            cancelling.add_done_callback(self._forget)
+            await asyncio.wait({cancelling}, timeout=self._answer_within)
+            if cancelling.done() and not cancelling.cancelled():
+                return cancelling.result()
+        get = wire.GetTaskRequest(id=params.id, tenant=params.tenant)
+        found: wire.Task | None = await self.on_get_task(get, context)
         return found
 
     def _forget(self, cancelling: asyncio.Future[Any]) -> None:
         self._cancelling.discard(cancelling)
         if not cancelling.cancelled() and (error := cancelling.exception()) is not None:
             logger.debug("a cancel was answered by %r", error)
+
+    async def aclose(self) -> None:
+        """Cancel what is worked on, have its end said, and close.
+
+        Call it before the server waits for its streams, which this ends. It takes twice
+        `answer_within` at most. What has not ended by then stays WORKING in the store.
+
+        **Cancellation:** (asyncio's) what is worked on is cancelled all the same.
+        """
+        requests = [
+            self.on_cancel_task(wire.CancelTaskRequest(id=task_id), caller)
+            for task_id, caller in self._works.live().items()
+        ]
+        await asyncio.gather(*requests, return_exceptions=True)
+        self._closing = True
+        # To the SDK a task that is closed has ended, and who waits for that says CANCELED.
+        for cancelling in tuple(self._cancelling):
+            cancelling.cancel()
+        closing = asyncio.ensure_future(super().aclose())
+        await asyncio.wait({closing}, timeout=self._answer_within)
+        if closing.done():
+            closing.result()
+        else:
+            logger.warning("closed, while these tasks go on: %s", ", ".join(self._works.live()))

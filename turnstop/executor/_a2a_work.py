@@ -1,0 +1,154 @@
+"""One message of the A2A protocol: what is said of it, and what is done. For `a2a`, in asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from contextlib import suppress
+from typing import Any, Final
+
+from a2a.helpers import new_task_from_user_message, new_text_artifact, new_text_message
+from a2a.server.agent_execution import RequestContext
+from a2a.server.events import EventQueue
+from a2a.types import a2a_pb2 as wire
+from trio import RunFinishedError
+
+from ._executor import Executor
+from ._task import Outcome, Task, TaskState
+
+__all__ = ["Words", "Work"]
+
+_LOOK_EVERY: Final = 1.0
+
+
+class Words:
+    """What is said of one task on its queue. A cancellation of asyncio's interrupts no word."""
+
+    def __init__(self, context: RequestContext, queue: EventQueue) -> None:
+        self._task_id, self._context_id = context.task_id or "", context.context_id or ""
+        self._queue = queue
+        self._piece = ""
+
+    async def submitted(self, message: wire.Message) -> None:
+        task = new_task_from_user_message(message)
+        task.id, task.context_id = self._task_id, self._context_id
+        await self._queue.enqueue_event(task)
+
+    async def status(self, state: wire.TaskState, text: str = "") -> None:
+        ids = (self._context_id, self._task_id)
+        said = new_text_message(text, None, *ids) if text else None
+        status = wire.TaskStatus(state=state, message=said)
+        status.timestamp.GetCurrentTime()
+        event = wire.TaskStatusUpdateEvent(task_id=ids[1], context_id=ids[0], status=status)
+        await self._queue.enqueue_event(event)
+
+    async def piece(self, text: str) -> None:
+        """A piece of the answer: all of them are one artifact."""
+        append, self._piece = bool(self._piece), self._piece or str(uuid.uuid4())
+        await self._artifact(new_text_artifact("answer", text, artifact_id=self._piece), append)
+
+    async def result(self, result: object) -> None:
+        if result is not None:
+            if not isinstance(result, wire.Artifact):
+                result = new_text_artifact("result", str(result))
+            await self._artifact(result)
+
+    async def _artifact(self, artifact: wire.Artifact, append: bool = False) -> None:
+        event = wire.TaskArtifactUpdateEvent(
+            task_id=self._task_id, context_id=self._context_id, artifact=artifact, append=append
+        )
+        await self._queue.enqueue_event(event)
+
+
+class Work:
+    """One message being worked on: the asyncio half. What begins with `_trio` runs in Trio.
+
+    Attributes:
+        caller: whose message it is.
+        asked: it was asked to stop.
+        over: its end was told.
+    """
+
+    def __init__(
+        self, executor: Executor, context: RequestContext, content: object, queue: EventQueue
+    ) -> None:
+        self._executor = executor
+        self._order = (context.context_id or "", content)
+        self.caller = context.call_context
+        self._queue = queue
+        self._loop = asyncio.get_running_loop()
+        self._updates: asyncio.Queue[Any] = asyncio.Queue()
+        self._task: Task | None = None
+        self._stopped = False
+        self.asked = False
+        self.over = False
+
+    def begin(self) -> None:
+        self._executor.token.run_sync_soon(self._trio_begin)
+        self.look()
+
+    def stop(self) -> None:
+        """Cancel it. Also before it has begun, and any number of times."""
+        self.asked = True
+        # Where Trio has ended, so has its work, and its end was told.
+        with suppress(RunFinishedError):
+            self._executor.token.run_sync_soon(self._trio_stop)
+
+    def look(self) -> None:
+        """See, now and then, that somebody keeps what it says; where the server has failed: stop.
+
+        It could not be cancelled any more, and what it does would reach nobody.
+        """
+        is_closed = getattr(self._queue, "is_closed", None)
+        if is_closed is not None and is_closed():
+            self.stop()
+        elif not self.over:
+            self._loop.call_later(_LOOK_EVERY, self.look)
+
+    async def next(self) -> Any:
+        """What it says next. A cancellation is a stop: what is said at the end is waited for."""
+        while True:
+            try:
+                update = await self._updates.get()
+            except asyncio.CancelledError:
+                self.stop()
+            else:
+                self.over = isinstance(update, Outcome)
+                return update
+
+    async def end(self) -> None:
+        """Stop it, and wait for its end, which is told to nobody."""
+        self.stop()
+        while not self.over:
+            await self.next()
+
+    async def insist(self, saying: Any) -> None:
+        """Say it to the end: a cancellation is a stop here too."""
+        said = asyncio.ensure_future(saying)
+        while not said.done():
+            try:
+                await asyncio.wait({said})
+            except asyncio.CancelledError:
+                self.stop()
+        said.result()
+
+    def _trio_begin(self) -> None:
+        room, content = self._order
+        try:
+            self._task = self._executor.submit(room, content, hear=self._trio_hear)
+        except Exception as error:
+            # In here it would end the whole program.
+            self._trio_hear(Outcome("", room, TaskState.FAILED, error=error, text=str(error)))
+        else:
+            if self._stopped:
+                self._task.cancel(source="a2a")
+
+    def _trio_stop(self) -> None:
+        self._stopped = True
+        if self._task is not None:
+            self._task.cancel(source="a2a")
+
+    def _trio_hear(self, update: object) -> None:
+        # Where the loop is closed there is nobody to be told.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._updates.put_nowait, update)
