@@ -24,6 +24,8 @@ from . import real_program
 from .test_acp import DEAF, FORGETFUL, PATIENCE, PROGRAMS, SLEEP
 
 each_program = pytest.mark.parametrize("name", PROGRAMS)
+# The others' tools end what they have begun in the background.
+LEAVE = ("claude-agent-acp", "zed-codex-acp", "copilot", "gemini", "opencode")
 
 OWNER = """
 import json, sys, trio, turnstop
@@ -173,3 +175,18 @@ async def test_a_command_that_hears_no_signal_is_ended_too(name: str, tmp_path: 
             assert (found[0].ending, found[0].clean) == (Ending.STOPPED, True)
             assert world.lab.alive(token) == []
         assert world.pids() == []
+
+
+@pytest.mark.parametrize("name", LEAVE)
+async def test_what_an_earlier_turn_has_left_on_purpose_goes_on(name: str, tmp_path: Path) -> None:
+    async with open_world(name, tmp_path) as world:
+        leaves = "setsid /bin/sleep 300 >/dev/null 2>&1 & exit 0"
+        kept, before = write_prompt(Behaviour("tool", None, leaves, "answer"))
+        token, prompt = write_prompt(Behaviour("park"))
+        await world.leave(before, prompt, token=token)
+        assert world.lab.processes(kept)
+        found: list[Settlement] = []
+        async with world.open_rooms(found) as rooms:
+            await answers(world, rooms)
+            assert (found[0].ending, found[0].clean) == (Ending.STOPPED, True)
+            assert world.lab.processes(kept)
