@@ -14,9 +14,8 @@ EXCUSED = {
     "starts_do_not_wait_for_each_other",
     "lost_start_is_no_refusal",
     "lost_turn_is_still_told",
+    "early_left_turn_is_no_lie",
 }
-# What the next process does with a turn that was left, a far end in memory shows in part only.
-LEFT = {"attach", "announce"}
 # What shows the end of an old Claude's turn names no message, and could be another's.
 UNNAMED = {"late_words_stay_with_their_turn", "repeated_end_ends_nothing_else"}
 
@@ -34,10 +33,8 @@ class OldClaudeProbe(ClaudeProbe):
 def test_every_promise_is_kept_or_excused() -> None:
     report = probe_backend(ClaudeProbe)
     assert report.red == [], str(report)
-    others = [row for row in report.rows if not LEFT.intersection(row.obligation.needs)]
-    excused = {row.obligation.name for row in others if row.outcome is Outcome.EXCUSED}
+    excused = {row.obligation.name for row in report.rows if row.outcome is Outcome.EXCUSED}
     assert excused == EXCUSED
-    assert sum(row.outcome is Outcome.GREEN for row in others) == len(others) - len(EXCUSED)
 
 
 def test_an_old_one_keeps_all_but_what_needs_a_name() -> None:
@@ -47,4 +44,4 @@ def test_an_old_one_keeps_all_but_what_needs_a_name() -> None:
 
 def test_it_has_every_lever_but_those_of_starts() -> None:
     lacks = [name for name in LEVERS if not has_lever(ClaudeProbe(), name)]
-    assert lacks == ["hold_starts", "refuse_starts", "open_again"]
+    assert lacks == ["hold_starts", "refuse_starts"]

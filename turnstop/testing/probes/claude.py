@@ -30,7 +30,6 @@ class ClaudeProbe(Probe):
     unable: ClassVar[Mapping[str, str]] = {
         "reach": "Claude is spoken to over the pipes of a process: whoever loses them ends the "
         "process, and a new one knows nothing of the turns of the old",
-        "open_again": "no other process could reach the pipes of a far end in memory",
         "hold_starts": _UNANSWERED,
         "refuse_starts": "Claude refuses no message: what it cannot do is a turn that failed",
     }
@@ -40,6 +39,10 @@ class ClaudeProbe(Probe):
 
     def open(self) -> AbstractAsyncContextManager[Backend[ClaudeContent]]:
         """Open it."""
+        return open_recorded(self.claude)
+
+    def open_again(self) -> AbstractAsyncContextManager[Backend[ClaudeContent]]:
+        """Open it, where the processes of the one before may still work."""
         return open_recorded(self.claude)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any, cast, final
 
 import trio
@@ -15,10 +16,11 @@ from ....adapters.claude import ClaudeContent
 from ....adapters.claude._open import _Backend
 from ....adapters.claude._wire import StreamJson, Unasked, topic_of
 from ....transports.jsonrpc import Connection, open_connection
-from ....transports.orphans import ProcessAddress, attach_process, new_mark
+from ....transports.orphans import OrphanedTurn, ProcessAddress
 from ....transports.peer import Peer
 from ....transports.proctable import Marked
 from ....transports.restart import open_restartings
+from .._left import LeftTurn, find_process, to_address
 from ._cli import Cli
 from ._recording import RecordingClaude
 
@@ -27,19 +29,28 @@ from ._recording import RecordingClaude
 async def open_recorded(claude: RecordingClaude) -> AsyncGenerator[Backend[ClaudeContent], None]:
     """Open the adapter over it; a process that is lost is begun anew, as with `open_claude`.
 
-    No tools are run, and none are looked for in the process table.
+    No tools are run, and none are looked for in the process table. Opened once more, it is the next
+    owner, and takes up what the one before has left.
 
     **Cancellation:** as `open_claude`, but takes no time.
     """
 
+    begun: list[Cli] = []
+
     def open_process(mark: str, session: str, resume: bool) -> AbstractAsyncContextManager[Peer]:
-        return cast("AbstractAsyncContextManager[Peer]", _connect(claude, session, resume))
+        return cast("AbstractAsyncContextManager[Peer]", _connect(claude, begun, session, resume))
 
     try:
         async with open_restartings() as processes:
-            yield _Backend(processes, open_process, attach_process, _find_none)
+            yield _Backend(processes, open_process, partial(_find_left, claude), _find_none)
     finally:
-        claude.end_all()
+        claude.end_all(begun)
+
+
+def _find_left(claude: RecordingClaude, address: str) -> OrphanedTurn:
+    place, process = find_process(address, claude.processes)
+    end = partial(claude.end_left, process)
+    return cast("OrphanedTurn", LeftTurn(place, process, claude.works, end, claude.tell))
 
 
 async def _find_none(marks: Mapping[str, str]) -> Sequence[Marked]:
@@ -51,9 +62,9 @@ async def _find_none(marks: Mapping[str, str]) -> Sequence[Marked]:
 class _Process:
     """What stands for a peer, and for its process."""
 
-    def __init__(self, cli: Cli, rpc: Connection) -> None:
+    def __init__(self, cli: Cli, rpc: Connection, address: ProcessAddress) -> None:
         self.rpc = rpc
-        self.address = ProcessAddress.ahead(new_mark())
+        self.address = address
         self._cli = cli
 
     @property
@@ -76,18 +87,20 @@ class _Process:
 
 @asynccontextmanager
 async def _connect(
-    claude: RecordingClaude, session: str, resume: bool
+    claude: RecordingClaude, begun: list[Cli], session: str, resume: bool
 ) -> AsyncGenerator[_Process, None]:
     if resume and session not in claude.on_disk:
         raise BackendLost(f"No conversation found with session ID: {session}", gone=True)
     async with open_service() as service:
         cli = claude.begin(session, cast("Any", service))
+        begun.append(cli)
+        address = to_address(len(claude.processes))
         service.start_soon(cli.serve)
         unasked = Unasked()
         async with open_connection(
             cli.near, cli.near, topic_of=topic_of, fallback=unasked.hear, dialect=StreamJson()
         ) as rpc:
-            process = _Process(cli, rpc)
+            process = _Process(cli, rpc, address)
             try:
                 await unasked.greet(rpc)
                 yield process

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import attrs
 import trio
 
+from ....abc import End, How, Proof
+from ....transports.orphans import ProcessAddress
 from ..._probe import Work
 from ._cli import Cli, Frame
 from ._working import Doing, WorkingClaude
 
 _PREWAIT = 0.001
+_HOW = {"completed": How.COMPLETED, "api_error": How.FAILED}
 
 
 @attrs.define(eq=False, slots=False)
@@ -21,10 +24,12 @@ class RecordingClaude(WorkingClaude):
     Attributes:
         processes: every process that was ever begun.
         old: whether its processes are of an old Claude.
+        late: seconds that an interrupt, or a process's end, takes.
     """
 
     processes: list[Cli] = attrs.field(factory=list, init=False)
     old: bool = False
+    late: float = attrs.field(default=0.0, init=False)
     _queued: dict[str, Work] = attrs.field(factory=dict, init=False)
     _awake: set[str] = attrs.field(factory=set, init=False)
     _obey: Callable[[Cli, Frame], None] = attrs.field(init=False)
@@ -71,10 +76,28 @@ class RecordingClaude(WorkingClaude):
             cli.hang_up()
             cli.clings = True
 
-    def end_all(self) -> None:
-        """End whatever works, in whichever process."""
-        for cli in self.processes:
+    def end_all(self, processes: Iterable[Cli]) -> None:
+        """End these, and whatever works in them."""
+        for cli in processes:
             self._end(cli)
+
+    async def end_left(self, cli: Cli) -> None:
+        """End a process whose owner is gone.
+
+        **Cancellation:** it goes on.
+        """
+        await trio.sleep(self.late)
+        self.end(cli)
+
+    async def tell(self, place: ProcessAddress) -> tuple[End, str | None]:
+        """How a turn has ended whose process is gone, as its conversation on disk has it.
+
+        **Cancellation:** changes nothing.
+        """
+        await trio.lowlevel.checkpoint()
+        _, reason = self._last.get(place.turn, (None, ""))
+        how = _HOW.get(reason, How.CANCELLED)
+        return End(how, Proof.PROCESS), place.session if place.session in self.on_disk else None
 
     def babble(self) -> None:
         """Write what is no JSON."""
@@ -181,6 +204,7 @@ class RecordingClaude(WorkingClaude):
 
     def end_late(self, seconds: float) -> None:
         """Acknowledge interrupts at once, and obey them later."""
+        self.late = seconds
 
         def obey(cli: Cli, frame: Frame) -> None:
             cli.answer(frame, self._cancel_queued(cli, frame))

@@ -17,9 +17,10 @@ from ....adapters.codex._asks import decline
 from ....adapters.codex._open import _Backend, _greet, _Settings, _topic_of
 from ....transports.dialect import JsonRpc
 from ....transports.jsonrpc import Connection, open_connection
-from ....transports.orphans import ProcessAddress, new_mark
+from ....transports.orphans import OrphanedTurn, Tell
 from ....transports.proctable import Marked
 from ....transports.restart import Restarting, open_restarting
+from .._left import LeftTurn, find_process, to_address
 from ._recording import RecordingCodex
 
 _PLAIN = {"cwd": None, "model": None, "sandbox": None, "approval": None, "tools": ()}
@@ -32,7 +33,7 @@ async def open_recorded(
     """Open the adapter over it; a process that is lost is begun anew, as with `open_codex`.
 
     Takes the settings of `open_codex`. No shell commands are run, and none are looked for in the
-    process table.
+    process table. What another that was opened in the same home has left is taken up.
 
     **Cancellation:** as `open_codex`, but takes no time.
     """
@@ -40,9 +41,17 @@ async def open_recorded(
     try:
         async with open_restarting(partial(_connect, codex)) as restarting:
             await restarting.get()
-            yield _Backend(cast("Restarting[Any]", restarting), chosen, _find_none)
+            yield _Backend(
+                cast("Restarting[Any]", restarting), chosen, _find_none, partial(_find_left, codex)
+            )
     finally:
         codex.end_all()
+
+
+def _find_left(codex: RecordingCodex, address: str, *, tell: Tell, tools: object) -> OrphanedTurn:
+    place, process = find_process(address, codex.processes)
+    end = partial(process.codex.end_left, process)
+    return cast("OrphanedTurn", LeftTurn(place, process, codex.works, end, tell))
 
 
 async def _find_none(marks: Mapping[str, str]) -> Sequence[Marked]:
@@ -57,7 +66,7 @@ class _Process:
     def __init__(self, codex: RecordingCodex, rpc: Connection) -> None:
         self._codex = codex
         self.rpc = rpc
-        self.address = ProcessAddress.ahead(new_mark())
+        self.address = to_address(len(codex.processes))
 
     @property
     def process(self) -> _Process:

@@ -14,15 +14,32 @@ from ._server import NO_TURN, Answer, Frame, refusal, turn_result
 from ._working import WorkingServer
 
 
+@attrs.define(eq=False)
+class AppProcess:
+    """A process of an app server.
+
+    Attributes:
+        codex: whose it is.
+        ended: whether it has ended.
+    """
+
+    codex: RecordingCodex
+    ended: bool = False
+
+
 @attrs.define(eq=False, slots=False)
 class RecordingCodex(WorkingServer):
     """An app server with levers. Its threads outlive the process, its turns end with it.
 
     Attributes:
-        ended: whether the process that was connected last has ended.
+        processes: every process that was ever begun in its home.
+        late: seconds that an interrupt, or a process's end, takes.
     """
 
-    ended: bool = attrs.field(default=True, init=False)
+    processes: list[AppProcess] = attrs.field(factory=list, init=False)
+    late: float = attrs.field(default=0.0, init=False)
+    _process: AppProcess | None = attrs.field(default=None, init=False)
+    _mine: set[str] = attrs.field(factory=set, init=False)
     _clings: bool = attrs.field(default=False, init=False)
     _refuses: bool = attrs.field(default=False, init=False)
     _released: trio.Event | None = attrs.field(default=None, init=False)
@@ -34,18 +51,33 @@ class RecordingCodex(WorkingServer):
         super().__attrs_post_init__()
         self.end_late(0.0)
 
+    def next(self) -> RecordingCodex:
+        """The codex that the next process runs in the same home, where this one may still work."""
+        later = RecordingCodex(wire=self.wire)
+        for name in ("works", "on_disk", "agents", "processes", "_ends", "_count"):
+            setattr(later, name, getattr(self, name))
+        return later
+
     # The process.
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process that was connected last has ended."""
+        return self._process is None or self._process.ended
 
     def connect(self) -> trio.StapledStream[Any, Any]:
         """Begin a process, and connect to it."""
-        self.ended = self._clings = False
+        self._clings = False
+        self._process = AppProcess(self)
+        self.processes.append(self._process)
         self._mute = {work.name for work in self.works}
         return super().connect()
 
     def end(self) -> None:
         """End the process, with everything that it works on."""
         self.hang_up()
-        self.ended = True
+        if self._process is not None:
+            self._process.ended = True
         for work in self.works:
             if work.name in self.running.values():
                 self._close(work)
@@ -64,11 +96,20 @@ class RecordingCodex(WorkingServer):
         self._clings = True
 
     def end_all(self) -> None:
-        """End whatever works, in whichever process."""
+        """End whatever works of it, in whichever process."""
         self.end()
         for work in self.works:
-            if work.runs:
+            if work.runs and work.name in self._mine:
                 self._close(work)
+
+    async def end_left(self, process: AppProcess) -> None:
+        """End a process whose client is gone.
+
+        **Cancellation:** it goes on.
+        """
+        await trio.sleep(self.late)
+        if process is self._process:
+            self.put_down()
 
     def babble(self) -> None:
         """Write what is no JSON."""
@@ -101,6 +142,7 @@ class RecordingCodex(WorkingServer):
         name = self.running.get(thread) or self._name("U")
         work = Work(name, text, thread, trio.current_time())
         self.works.append(work)
+        self._mine.add(name)
         if thread in self.loaded and not self._refuses:
             work.began_at = work.asked_at
             self.running[thread] = name
@@ -149,6 +191,7 @@ class RecordingCodex(WorkingServer):
 
     def end_late(self, seconds: float) -> None:
         """Acknowledge interrupts at once, and obey them later."""
+        self.late = seconds
 
         async def acknowledge(work: Work) -> Answer:
             await self._abort(work)
@@ -176,3 +219,15 @@ class RecordingCodex(WorkingServer):
             self._too_late.add(work.name)
             work.told_at.append(trio.current_time())
         return {"error": NO_TURN}
+
+    async def _turns_list(self, params: Frame) -> Answer:
+        thread = params["threadId"]
+        if thread in self.agents:
+            return await super()._turns_list(params)
+        # The record tells of one that nobody has completed as if it had been interrupted.
+        rows = [
+            self._ends.get(work.name, {"id": work.name, "status": "interrupted", "error": None})
+            for work in reversed(self.works)
+            if work.session == thread and work.began_at is not None
+        ]
+        return {"result": {"data": rows[: params["limit"]]}}
