@@ -6,7 +6,7 @@ import os
 import platform
 from typing import Final
 
-__all__ = ["find_host", "find_start"]
+__all__ = ["find_host", "find_start", "is_gone", "is_same_place"]
 
 _STARTED: Final = 19
 
@@ -33,3 +33,32 @@ def find_start(pid: int) -> int:
     except OSError:
         return 0
     return 0 if fields[0] in b"ZX" else int(fields[_STARTED])
+
+
+def is_same_place(one: str, other: str) -> bool:
+    """Whether a pid means the same at both hosts. A machine may be given another name meanwhile."""
+    return one == other or one.split()[1:] == other.split()[1:] != []
+
+
+def is_gone(pid: int, started: int) -> bool:
+    """Whether it is certain that the process of this pid that was begun then runs no more."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return fields[0] in b"ZX" or int(fields[_STARTED]) != started
+    except (FileNotFoundError, ProcessLookupError):
+        return _is_free(pid)
+    except OSError:
+        # It cannot be looked at, as when no file can be opened any more.
+        return False
+
+
+def _is_free(pid: int) -> bool:
+    # Other people's processes may be there and not be shown.
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False

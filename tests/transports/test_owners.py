@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -67,6 +68,8 @@ class Entry:
     def note_asked(self, request: StopRequest) -> None: ...
 
     def note_settled(self, settlement: Settlement) -> None: ...
+
+    def note_left(self) -> None: ...
 
     async def saved(self) -> None: ...
 
@@ -199,23 +202,31 @@ async def test_what_cannot_be_seen_here_is_not_said_to_be_gone(part: int) -> Non
     assert "see there" in str(settled.errors)
 
 
-async def test_where_the_table_shows_nobody(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_whose_start_was_not_told(begin: Begin) -> None:
     process = begin()
-    address = address_of(process)
-    monkeypatch.setattr(owners, "find_start", lambda pid: 0)
-    monkeypatch.setattr(owners.os.path, "exists", lambda path: False)
+    address = attrs.evolve(address_of(process), started=0)
     assert address.may_be_there()
-
-    def forbidden(pid: int, number: int) -> None:
-        assert number == 0
-        raise PermissionError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(owners.os, "kill", forbidden)
-        assert address.may_be_there()
-    process.kill()
+    die(process)
+    assert not address.may_be_there()
     process.wait()
     assert not address.may_be_there()
+
+
+def test_where_no_file_can_be_opened_any_more(begin: Begin) -> None:
+    address = address_of(begin())
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        assert address.may_be_there()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_program_that_has_replaced_itself_has_lost_its_work() -> None:
+    here = new_owner()
+    assert here.may_be_there()
+    assert here.of_turn(1).may_be_there()
+    assert not attrs.evolve(here, mark="another-1").may_be_there()
 
 
 def test_an_address_tells_it_all() -> None:

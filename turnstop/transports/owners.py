@@ -17,7 +17,7 @@ import attrs
 import trio
 
 from .._errors import BackendLost
-from .._identity import find_host, find_start
+from .._identity import find_host, find_start, is_gone, is_same_place
 from ..abc import Emit, End, How, Proof
 from .offspring import Look, Offspring
 from .orphans import check_reach
@@ -29,6 +29,8 @@ OWNER: Final = "owner:"
 """How the address of work of a process itself begins."""
 _MARK: Final = "TURNSTOP_OWNER"
 _LOOK_EVERY: Final = 0.05
+# A program that replaces itself by another one keeps its pid and its start.
+_IMAGE: Final = secrets.token_hex(6)
 
 
 @attrs.frozen
@@ -83,26 +85,23 @@ class OwnerAddress:
 
     def may_be_there(self) -> bool:
         """Whether the process may still run: it is said to be gone only where that is certain."""
-        if self.host != find_host():
-            return False  # The machine was started since: where else it ran, nobody gets here.
-        if found := find_start(self.pid):
-            return self.started in (0, found)
-        if os.path.exists(f"/proc/{self.pid}"):
-            return False  # Nobody has waited for it yet.
-        try:
-            # No signal: it asks whether there is one, also where the table shows only our own.
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            pass
-        return True
+        here, there = find_host(), self.host
+        if not is_same_place(here, there):
+            return not _began_anew(there.split(), here.split())
+        if self.pid == os.getpid() and not self.mark.startswith(_IMAGE):
+            return False  # It has replaced itself by another program, this one.
+        return not is_gone(self.pid, self.started or find_start(self.pid))
+
+
+def _began_anew(there: Sequence[str], here: Sequence[str]) -> bool:
+    """Whether the machine was certainly started since: where its start is told, and differs."""
+    return len(there) == len(here) > 1 and there[1] != here[1]
 
 
 def new_owner() -> OwnerAddress:
     """This process. Each turn has an address of its own from that, by `of_turn`."""
     pid = os.getpid()
-    return OwnerAddress(find_host(), pid, find_start(pid), secrets.token_hex(12))
+    return OwnerAddress(find_host(), pid, find_start(pid), f"{_IMAGE}-{secrets.token_hex(6)}")
 
 
 @final
