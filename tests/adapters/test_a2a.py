@@ -987,3 +987,29 @@ async def test_an_agent_that_is_closed_under_its_turn_ends_it(autojump_clock: Mo
 
 async def speak_once(agent: ScriptedAgent) -> None:
     (await agent.stream()).say({"task": task("working")})
+
+
+async def test_what_lets_one_in_stands_in_no_journal_and_in_no_error(
+    autojump_clock: MockClock,
+) -> None:
+    agent = ScriptedAgent()
+    said: list[str] = []
+
+    async def announce(address: str) -> None:
+        said.append(address)
+
+    async with (
+        open_a2a("http://cook:s3cret@far.test/a2a?token=s3cret", transport=agent) as backend,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(speak_once, agent)
+        turn = await backend.start(Request("a", "1", "bake", announce=announce))
+        said += [str(getattr(turn, "address", "")), str(getattr(backend, "name", ""))]
+        # Another password is let in, and it is the same agent.
+        async with open_a2a("http://cook:new@far.test/a2a", transport=agent) as again:
+            agent.instead = httpx.ConnectError("down")
+            with pytest.raises(turnstop.BackendLost) as caught:
+                await again.attach(said[0])  # type: ignore[attr-defined]
+            assert getattr(again, "name", "") == said[-1] == "a2a http://far.test/a2a"
+    assert "nothing answers at http://far.test/a2a" in str(caught.value)
+    assert "s3cret" not in " ".join([*said, str(caught.value)])

@@ -16,7 +16,7 @@ from turnstop.transports.sse import ServerEvent
 try:
     import httpx
 
-    from turnstop.transports.httpcalls import Departures, read_events
+    from turnstop.transports.httpcalls import Departures, bare_url, read_events
 except ImportError as absent:
     if os.environ.get("TURNSTOP_REAL") == "require":
         raise
@@ -179,3 +179,20 @@ async def test_a_body_that_is_cut_off_while_it_is_sent_leaves_nothing_half_read(
         with trio.move_on_after(0.01):
             await http.post(URL, json={"a": 1})
     gc.collect()
+
+
+@pytest.mark.parametrize(
+    ("url", "bare"),
+    [
+        ("http://far.test", "http://far.test"),
+        ("https://far.test:8283/a2a/", "https://far.test:8283/a2a"),
+        ("http://cook:s3cret@far.test/a2a?token=s3cret#s3cret", "http://far.test/a2a"),
+        ("http://s3cret@[::1]:80", "http://[::1]:80"),
+        ("http://cook:s3@cret@far.test", "http://far.test"),
+        ("http://far.test:port", "http://far.test:port"),
+        ("http://cook:s3cret@[", "what is no address"),
+        ("far.test:80", "far.test:80"),
+    ],
+)
+def test_what_lets_one_in_is_told_nobody(url: str, bare: str) -> None:
+    assert bare_url(url) == bare

@@ -11,16 +11,32 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, TypeAlias, final
+from urllib.parse import urlsplit
 
 import httpx
 import trio
 
 from .sse import EventParser, ServerEvent
 
-__all__ = ["Departures", "read_events"]
+__all__ = ["Departures", "bare_url", "read_events"]
 
 Left: TypeAlias = Callable[[], None]
 _MARK: Final = "turnstop-call"
+
+
+def bare_url(url: str) -> str:
+    """Where a server is, without the name, the password and the query that let one in.
+
+    For what people read and files keep: errors, and the name and the addresses in a journal.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "what is no address"
+    if not parts.netloc:
+        return url
+    place = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{place}{parts.path}".rstrip("/")
 
 
 @final

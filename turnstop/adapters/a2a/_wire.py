@@ -27,7 +27,7 @@ from a2a.utils.errors import JSON_RPC_ERROR_CODE_MAP, A2AError
 from google.protobuf import json_format
 
 from ..._errors import BackendError, BackendLost, BackendMisbehaved, BackendRefused
-from ...transports.httpcalls import Departures, read_events
+from ...transports.httpcalls import Departures, bare_url, read_events
 from ...transports.sse import ServerEvent
 
 Answer = TypeVar("Answer")
@@ -57,7 +57,12 @@ class AgentError(Exception):
 
 @attrs.define(eq=False)
 class Wire:
-    """One agent: where it is, what it can do, and the calls."""
+    """One agent: where it is, what it can do, and the calls.
+
+    Attributes:
+        url: where it is, as people and journals are told.
+        streams: whether it answers a message with a stream.
+    """
 
     url: str
     streams: bool
@@ -147,6 +152,7 @@ class Wire:
 
 async def open_wire(url: str, http: httpx.AsyncClient) -> Wire:
     """Fetch the agent's card, and choose how to talk to it."""
+    place = bare_url(url)
     departures = Departures(http)
     factory = ClientFactory(ClientConfig(streaming=False, polling=True, httpx_client=http))
     try:
@@ -156,9 +162,9 @@ async def open_wire(url: str, http: httpx.AsyncClient) -> Wire:
         card.supported_interfaces.append(interface)
         client = factory.create(card)
     except Exception as error:
-        raise explain(error, url) from error
+        raise explain(error, place) from error
     streams = card.capabilities.streaming and not interface.protocol_version.startswith("0.")
-    return Wire(url, streams, interface, http, client, departures)
+    return Wire(place, streams, interface, http, client, departures)
 
 
 def _choose(card: pb.AgentCard) -> pb.AgentInterface:

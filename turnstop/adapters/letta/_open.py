@@ -32,7 +32,7 @@ class _Letta:
     def __init__(
         self, wire: Wire, reading: Reading, agent_id: str | AgentOf, conversations: bool
     ) -> None:
-        self.name = f"letta {wire.place}"
+        self.name = f"letta {wire.url}"
         self._wire = wire
         self._reading = reading
         self._agent_id = agent_id

@@ -23,7 +23,7 @@ from letta_client import (
 )
 
 from ..._errors import BackendError, BackendLost, BackendMisbehaved, BackendRefused
-from ...transports.httpcalls import Departures, read_events
+from ...transports.httpcalls import Departures, bare_url, read_events
 from ...transports.sse import ServerEvent
 from ._address import MARK
 from ._events import Frame, Message
@@ -78,27 +78,22 @@ class Wire:
     """
 
     def __init__(self, url: str, client: AsyncLetta, http: httpx.AsyncClient) -> None:
-        self._url = url
+        self.url = bare_url(url)
         self._client = client
         self._departures = Departures(http)
-
-    @property
-    def place(self) -> str:
-        """Where the server is, without what lets one in."""
-        return str(httpx.URL(self._url).copy_with(userinfo=b"")).rstrip("/")
 
     async def check(self) -> None:
         """See that a Letta server answers.
 
         **Cancellation:** changes nothing.
         """
-        none = f"what answers at {self._url} is no Letta server: its address has no path, as /v1"
+        none = f"what answers at {self.url} is no Letta server: its address has no path, as /v1"
         try:
             found = await self._client.health()
         except NotFoundError as error:
             raise BackendMisbehaved(none) from error
         except Exception as error:
-            raise explain(error, self._url) from error
+            raise explain(error, self.url) from error
         if not isinstance(getattr(found, "version", None), str):
             raise BackendMisbehaved(none)
 
@@ -145,7 +140,7 @@ class Wire:
         except NotFoundError:
             return
         except Exception as error:
-            raise explain(error, self._url) from error
+            raise explain(error, self.url) from error
 
     async def cancel(self, agent_id: str, run_id: str, sent: Callable[[], None]) -> None:
         """Tell the server to cancel this one run, of whichever conversation.
@@ -266,7 +261,7 @@ class Wire:
                 async with making as answer:
                     await _read(answer.http_response, hear)
             except Exception as error:
-                raise explain(error, self._url) from error
+                raise explain(error, self.url) from error
 
     async def _get(self, path: str, **params: Any) -> object:
         return await self._calling(
@@ -283,7 +278,7 @@ class Wire:
         try:
             return await call
         except Exception as error:
-            raise explain(error, self._url) from error
+            raise explain(error, self.url) from error
 
 
 def _part(number: str) -> str:
