@@ -21,10 +21,12 @@ from click.testing import CliRunner, Result
 from turnstop.cli.main import main
 
 ROOT = Path(__file__).parents[2]
-# A turn of `sleepers` is a process that is deaf to SIGTERM, one of `folders` is at work elsewhere.
+# A turn of `sleepers` is a process that is deaf to SIGTERM, one of `folders` is at work elsewhere,
+# one of `local` is work of the program itself.
 OWNER = """
 import os, sys, trio, turnstop
 from pathlib import Path
+from turnstop.adapters.local import open_local
 from turnstop.journal import open_journal
 from turnstop.transports.orphans import ProcessAddress, attach_process, new_mark
 from tests.journal.remote import Folders
@@ -41,8 +43,13 @@ class Sleepers:
         return attach_process(str(ProcessAddress.of(self.process.pid, mark)))
 
 async def main(path, root, *ids):
-    async with open_journal(path) as journal:
+    async def work(work):
+        (Path(root) / work.turn_id).mkdir(parents=True)
+        (Path(root) / work.turn_id / "content").touch()
+        await trio.sleep_forever()
+    async with open_journal(path) as journal, open_local(work) as functions:
         async with (
+            turnstop.open_rooms(functions, journal=journal) as local,
             turnstop.open_rooms(Sleepers(), journal=journal) as sleepers,
             turnstop.open_rooms(Folders(Path(root)), journal=journal) as folders,
             trio.open_nursery() as nursery,
@@ -50,14 +57,14 @@ async def main(path, root, *ids):
             async with folders.turn("hall", "work", turn_id="0") as turn:
                 turn.stop(reason="enough", source="a test")
             async def take(id):
-                rooms = {"s": sleepers, "f": folders}[id[0]]
+                rooms = {"s": sleepers, "f": folders, "l": local}[id[0]]
                 async with rooms.turn(f"room {id}", "work", turn_id=id) as turn:
                     async for _ in turn: pass
             for id in ids:
                 nursery.start_soon(take, id)
             await trio.sleep(0.3)
             while journal.statistics().waiting or not all(
-                (Path(root) / id / "content").exists() for id in ids if id[0] == "f"
+                (Path(root) / id / "content").exists() for id in ids if id[0] in "fl"
             ):
                 await trio.sleep(0.01)
             print("begun", flush=True)
@@ -143,6 +150,27 @@ def test_where_all_is_ended_the_status_is_0(path: Path) -> None:
     ]
     assert run("recover", path).stdout == "nothing was left\n"
     assert run("list", path).stdout == "no turn is open\n"
+
+
+def test_what_was_work_of_the_program_is_over_with_it(path: Path) -> None:
+    with owner(path, "l1") as pid:
+        os.kill(pid, signal.SIGSTOP)
+        # As if it were gone; the process itself is looked at.
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute("UPDATE sessions SET ended = 1")
+        assert [one["turn_id"] for one in told("recover", path, status=1)["left"]] == ["l1"]
+    (found,) = told("recover", path)["ended"]
+    assert (found["ending"], found["proof"], found["gone"]) == ("stopped", "process", True)
+
+
+@pytest.mark.parametrize("seconds", ["0", "nan", "inf", "-1"])
+@pytest.mark.parametrize("option", ["--cancel-within", "--kill-within"])
+def test_a_budget_that_never_ends_is_none(option: str, seconds: str, path: Path) -> None:
+    with owner(path):
+        pass
+    result = run("recover", path, option, seconds)
+    assert result.exit_code == 2
+    assert option in result.stderr
 
 
 def test_what_runs_on_another_machine_is_left(path: Path) -> None:

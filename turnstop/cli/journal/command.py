@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 import click
 import trio
 
+from ..numbers import Positive
 from ..output import Output, opened, writing
 from .showing import ended_line, listed_to_json, open_line, told_lines, told_to_json
 
@@ -146,19 +147,20 @@ def show(file: Path, turn: str, json_name: str | None) -> None:
     "--cancel-within",
     default=5.0,
     show_default=True,
-    type=click.FloatRange(0, min_open=True),
+    type=Positive(),
     help="Seconds for an orderly end.",
 )
 @click.option(
     "--kill-within",
     default=2.0,
     show_default=True,
-    type=click.FloatRange(0, min_open=True),
+    type=Positive(),
     help="Seconds for the forceful one.",
 )
 def recover(file: Path, cancel_within: float, kill_within: float, json_name: str | None) -> None:
     """End what processes that are gone have left open in the journal FILE, where that is a process.
 
+    What was work of theirs alone has ended with them, and is settled so.
     What works elsewhere is ended by its program alone: it is listed.
 
     Exit status: 0; 1 when something is left, or may be alive; 2 when FILE cannot be used; 130 when

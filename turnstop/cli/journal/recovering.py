@@ -22,6 +22,7 @@ from ...journal import Journal, open_journal
 from ...journal._file import OpenTurn
 from ...journal._reading import ListedTurn, list_open
 from ...transports.orphans import PROCESS, attach_process
+from ...transports.owners import OWNER, attach_owner
 
 __all__ = ["compact", "recover"]
 
@@ -30,13 +31,13 @@ _LOOK_EVERY = 0.01
 
 @final
 class _Processes:
-    """The backend of all turns that are processes of this machine."""
+    """The backend of all turns that are processes of this machine, or work of such a one."""
 
     async def start(self, request: Request[str]) -> RemoteTurn:
         raise BackendRefused("nothing is begun here")
 
     async def attach(self, address: str) -> RemoteTurn:
-        return attach_process(address)
+        return attach_owner(address) if address.startswith(OWNER) else attach_process(address)
 
 
 @final
@@ -54,13 +55,17 @@ class _Journal:
 
 
 def _is_process_here(turn: OpenTurn) -> bool:
-    if turn.address is None or not turn.address.startswith(PROCESS):
-        return False
+    address = turn.address or ""
     try:
-        attach_process(turn.address)
+        if address.startswith(OWNER):
+            # What works in the program itself is over with that, and ended by nobody else.
+            return not attach_owner(address).owner.may_be_there()
+        if address.startswith(PROCESS):
+            attach_process(address)
+            return True
     except BackendLost:
-        return False
-    return True
+        pass
+    return False
 
 
 @asynccontextmanager

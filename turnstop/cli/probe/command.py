@@ -26,6 +26,7 @@ from ...testing.inventory import (
 )
 from ..interrupting import interrupted_by
 from ..main import INTERRUPTED
+from ..numbers import Positive
 from ..output import opened, writing
 from .hearing import Probing
 from .job import Job
@@ -62,14 +63,14 @@ class BadInput(click.ClickException):
     "--cancel-within",
     default=BARE_BUDGET.cancel_within,
     show_default=True,
-    type=click.FloatRange(0, min_open=True),
+    type=Positive(),
     help="Of a factory's stop: seconds for the cancel.",
 )
 @click.option(
     "--kill-within",
     default=BARE_BUDGET.kill_within,
     show_default=True,
-    type=click.FloatRange(0, min_open=True),
+    type=Positive(),
     help="Of a factory's stop: seconds for the forceful rung.",
 )
 @click.option("--prompt", default="", help="What a factory's turns ask for: it must take long.")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import errno
 import logging
-import math
 import os
 import secrets
 import sqlite3
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import trio
 
 from ..._errors import BackendError
+from ..numbers import Positive
 from .telling import TOKEN, Speaker, log_to
 
 if TYPE_CHECKING:
@@ -22,23 +22,6 @@ if TYPE_CHECKING:
     from .running import Job
 
 __all__ = ["serve"]
-
-
-class Positive(click.FloatRange):
-    """A number above 0."""
-
-    def __init__(self, *, or_inf: bool = False) -> None:
-        super().__init__(0, min_open=True)
-        self._or_inf = or_inf
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """As click has it: the number, or `fail`."""
-        found = float(super().convert(value, param, ctx))
-        if not (found < math.inf or (self._or_inf and found == math.inf)):
-            self.fail(f"{value} is no number that can be counted to", param, ctx)
-        return found
 
 
 class CannotServe(click.ClickException):
