@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager
-from functools import partial
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import attrs
-import httpx
 import trio
 from _crash_judge import Work, overlapping
 
 from turnstop.adapters.letta import open_letta
-from turnstop.lab._http import Http, RemoteProtocolError
 from turnstop.testing.recording.letta import RecordingLetta
+from turnstop.testing.recording.letta.served import open_served
 
 WORDS = ["park", "park", "park", "answer"]
 LONGEST = 0.5
@@ -79,60 +77,14 @@ class Far:
                         self.letta.end(work)
 
 
-async def serve(letta: RecordingLetta, url: str, stream: trio.SocketStream) -> None:
-    """One connection."""
-    http = Http(stream)
-    try:
-        while (request := await http.next_request()) is not None:
-            headers = [(name.decode(), value.decode()) for name, value in request.headers]
-            body = await http.read_body()
-            asked = httpx.Request(
-                request.method.decode(),
-                url + request.target.decode(),
-                headers=headers,
-                content=body,
-            )
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(until_left, http, nursery.cancel_scope)
-                # What has come as a whole is done, whoever waits for the answer.
-                with trio.CancelScope(shield=True):
-                    response = await letta.handle_async_request(asked)
-                await answer(http, response)
-                nursery.cancel_scope.cancel()
-            if http.left or not http.start_next_cycle():
-                break
-    except (trio.BrokenResourceError, RemoteProtocolError):
-        pass
-    finally:
-        await trio.aclose_forcefully(stream)
-
-
-async def until_left(http: Http, scope: trio.CancelScope) -> None:
-    await http.wait_left()
-    scope.cancel()
-
-
-async def answer(http: Http, response: httpx.Response) -> None:
-    async with aclosing(response):
-        await http.head(response.status_code, [*response.headers.multi_items()])
-        if response.is_stream_consumed:
-            await http.end(response.content)
-            return
-        async for chunk in response.aiter_raw():
-            await http.data(chunk)
-        await http.end()
-
-
 @asynccontextmanager
 async def open_far(folder: Path) -> AsyncGenerator[Far, None]:
     async with trio.open_nursery() as nursery:
         letta = RecordingLetta(nursery)
         letta.ends_after, letta.drops_after = ENDS_AFTER, DROPS_AFTER
         letta.arrives_after = ARRIVES_AFTER
-        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        url = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
-        far = Far(letta, url)
-        nursery.start_soon(partial(trio.serve_listeners, partial(serve, letta, url), listeners))
-        nursery.start_soon(far.answer)
-        yield far
+        async with open_served(letta) as url:
+            far = Far(letta, url)
+            nursery.start_soon(far.answer)
+            yield far
         nursery.cancel_scope.cancel()
