@@ -15,7 +15,7 @@ from ...abc import Backend, RemoteTurn, Request
 from ...transports.dialect import to_blocks
 from ...transports.jsonrpc import RpcError
 from ...transports.offspring import Look
-from ...transports.orphans import attach_process
+from ...transports.orphans import OrphanedTurn, attach_process
 from ...transports.proctable import find_marked
 from ...transports.reading import Reader, Reading, open_reading
 from ...transports.restart import Restarting, Restartings, open_restarting, open_restartings
@@ -26,7 +26,7 @@ from ._session import AcpSession, Settings, take_up
 from ._turn import AcpContent, AcpTurn
 
 Connect = Callable[[], AbstractAsyncContextManager[Agent]]
-Attach: TypeAlias = Callable[[str], RemoteTurn]
+Attach: TypeAlias = Callable[[str], OrphanedTurn]
 
 
 class _Processes(Protocol):
@@ -147,8 +147,9 @@ class _Backend:
 
     async def attach(self, address: str) -> RemoteTurn:
         """Take up a turn whose agent was left by its owner: it ends with its process."""
-        await trio.lowlevel.checkpoint()
-        return self._attach(address)
+        turn = self._attach(address)
+        await turn.look()
+        return turn
 
     async def forget(self, session: object) -> None:
         """Close the room's session where the agent can, and end a process of the room's own."""

@@ -30,7 +30,7 @@ _NO_ANSWER = (
 )
 _UNABLE: Mapping[str, str] = {
     "reach": _PIPES,
-    "open_again": "no other process could reach the pipes of a far end in memory",
+    "end_kept": "an agent that is gone tells nobody how its turn has ended",
     "hold_starts": _NO_ANSWER,
     "refuse_cancels": "a cancel is a notification: nothing answers it",
     "leave": "what the tools of an agent leave are processes, which are there with real ones only",
@@ -55,6 +55,10 @@ class AcpProbe(Probe):
     def open(self) -> AbstractAsyncContextManager[Backend[AcpContent]]:
         """Open it."""
         return open_recorded(self.acp, self.profile, shared=self.shared)
+
+    def open_again(self) -> AbstractAsyncContextManager[Backend[AcpContent]]:
+        """Open it, where the agents of the one before may still work."""
+        return self.open()
 
     @property
     def works(self) -> Sequence[Work]:

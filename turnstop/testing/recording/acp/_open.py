@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import Any, final
+from typing import Any, cast, final
 
 import trio
 
 from ...._errors import BackendLost, BackendMisbehaved
 from ...._service import open_service
-from ....abc import Backend
+from ....abc import Backend, End, How, Proof
 from ....adapters.acp import AcpContent
 from ....adapters.acp._agent import Agent, Launch, greet, to_agent, topic_of
 from ....adapters.acp._asks import decline
@@ -19,9 +19,9 @@ from ....adapters.acp._open import open_backend
 from ....adapters.acp._profiles import PROFILES
 from ....adapters.acp._session import Settings
 from ....transports.jsonrpc import Connection, RpcError, open_connection
-from ....transports.orphans import ProcessAddress
+from ....transports.orphans import OrphanedTurn, ProcessAddress
 from ....transports.proctable import Marked
-from ._left import find_left, to_address
+from .._left import LeftTurn, find_process, to_address
 from ._recording import RecordingAcp
 from ._server import AgentProcess
 
@@ -37,7 +37,7 @@ def open_recorded(
     """Open the adapter over it; a process that is lost is begun anew, as with `open_acp`.
 
     No processes are begun, and none are looked for in the process table. Opened once more, it is
-    the next client of the same agent: it takes up what the one before has left.
+    the next owner, and takes up what the one before has left.
 
     **Cancellation:** as `open_acp`, but takes no time.
     """
@@ -56,13 +56,24 @@ async def _open(
         outer, acp.start_soon = acp.start_soon, service.start_soon
         try:
             async with open_backend(
-                connect, settings, shared=shared, look=_find_none, attach=partial(find_left, acp)
+                connect, settings, shared=shared, look=_find_none, attach=partial(_find_left, acp)
             ) as backend:
                 yield backend
         finally:
             acp.start_soon = outer
             for process in begun:
                 acp.end(process)
+
+
+def _find_left(acp: RecordingAcp, address: str) -> OrphanedTurn:
+    place, process = find_process(address, acp.processes)
+    end = partial(acp.end_left, process)
+    return cast("OrphanedTurn", LeftTurn(place, process, acp.works, end, _tell))
+
+
+async def _tell(place: ProcessAddress) -> tuple[End, object | None]:
+    # The protocol has no word for how a turn of a process that is gone has ended.
+    return End(How.CANCELLED, Proof.PROCESS), place.session
 
 
 async def _find_none(marks: Mapping[str, str]) -> Sequence[Marked]:

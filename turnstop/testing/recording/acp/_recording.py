@@ -33,7 +33,7 @@ class RecordingAcp(WorkingAcp):
         slow_to_greet: seconds that `initialize` takes.
         slow: seconds that `session/new` takes, and whatever takes a session up.
         history: the updates that `session/load` tells again.
-        late: seconds that a process takes to end that its next client has told to.
+        late: seconds that it takes to obey.
     """
 
     wire: list[WireFrame] = attrs.field(factory=list)
@@ -83,7 +83,7 @@ class RecordingAcp(WorkingAcp):
     def end(self, process: AgentProcess) -> None:
         """End a process, with everything that it works on."""
         process.hang_up()
-        process.gone.set()
+        process.ended = True
         for prompt in self._prompts:
             if prompt.process is process:
                 self._close(prompt.work)
@@ -92,6 +92,11 @@ class RecordingAcp(WorkingAcp):
         """End a process, if it can be ended."""
         if process not in self._clinging:
             self.end(process)
+
+    async def end_left(self, process: AgentProcess) -> None:
+        """End a process whose owner is gone; it takes as long as a cancel does."""
+        await trio.sleep(self.late)
+        self.put_down(process)
 
     def end_all(self) -> None:
         """End every process, as when the far end dies."""
@@ -121,7 +126,7 @@ class RecordingAcp(WorkingAcp):
         self._obey = lambda prompt: None
 
     def end_late(self, seconds: float) -> None:
-        """Obey cancels, later; so does a process whose client is gone end."""
+        """Obey cancels, later."""
         self.late = seconds
 
         def obey(prompt: Prompt) -> None:

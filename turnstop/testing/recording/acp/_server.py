@@ -37,7 +37,7 @@ class AgentProcess(LineEnd):
         on_answer: given each answer to a request of its own.
         sessions: the sessions that it has in memory.
         counted: those whose tokens it has counted.
-        gone: set when it has ended.
+        ended: whether it has ended.
     """
 
     wire: list[WireFrame]
@@ -47,12 +47,7 @@ class AgentProcess(LineEnd):
     on_answer: Callable[[AgentProcess, Frame], object]
     sessions: set[str] = attrs.field(factory=set, init=False)
     counted: set[str] = attrs.field(factory=set, init=False)
-    gone: trio.Event = attrs.field(factory=trio.Event, init=False)
-
-    @property
-    def ended(self) -> bool:
-        """Whether it has ended."""
-        return self.gone.is_set()
+    ended: bool = attrs.field(default=False, init=False)
 
     def write(self, frame: Frame) -> None:
         """Say something; nobody hears it where there is no connection."""
