@@ -10,7 +10,8 @@ import pytest
 import trio
 
 from turnstop import StopBudget
-from turnstop.executor import Executor, Job, TaskState, open_executor
+from turnstop.events import Text
+from turnstop.executor import Executor, InputRequired, Job, TaskState, open_executor
 
 pytest.importorskip("a2a.server.agent_execution")
 
@@ -19,6 +20,7 @@ from a2a.server.agent_execution import RequestContext
 from a2a.server.context import ServerCallContext
 from a2a.types import a2a_pb2 as wire
 
+from turnstop.executor._a2a_work import Work
 from turnstop.executor.a2a import A2AExecutor
 
 PATIENCE = 20.0
@@ -30,14 +32,22 @@ class Queue:
     def __init__(self) -> None:
         self.said: list[Any] = []
         self.full = False
+        self.full_for: Any = None
+        self.fails = False
+        self.closed = False
         self.drained = asyncio.Event()
         self.waits = asyncio.Event()
 
     async def enqueue_event(self, event: Any) -> None:
-        if self.full:
+        if self.fails and isinstance(event, wire.TaskArtifactUpdateEvent):
+            raise OSError("no route to the queue")
+        if self.full or (self.full_for and event.status.state == self.full_for):
             self.waits.set()
             await self.drained.wait()
         self.said.append(event)
+
+    def is_closed(self) -> bool:
+        return self.closed
 
     @property
     def states(self) -> list[Any]:
@@ -178,3 +188,100 @@ async def test_what_comes_when_the_executor_closes_fails() -> None:
         closed.append(executor)
     await on_a_loop(play)
     assert CALLS == []
+
+
+ASKED = wire.TASK_STATE_INPUT_REQUIRED
+
+
+@pytest.mark.parametrize("held_up", [wire.TASK_STATE_WORKING, ASKED])
+async def test_a_cancel_that_loses_to_a_question_cancels_that(held_up: Any) -> None:
+    """It would wait for its answer for ever, and so would who has cancelled it."""
+
+    async def asks(job: Job) -> InputRequired:
+        return InputRequired("which one?")
+
+    async def play() -> None:
+        ours, queue = A2AExecutor(executor), Queue()
+        queue.full_for = held_up
+        working = asyncio.ensure_future(ours.execute(context_of("ask"), queue))
+        await queue.waits.wait()
+        while not executor.statistics().told:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.001)
+        await ours.cancel(context_of("", state=wire.TASK_STATE_WORKING), queue)
+        working.cancel()
+        queue.drained.set()
+        await working
+        asked = [ASKED] * (held_up == ASKED)
+        before = [wire.TASK_STATE_SUBMITTED, wire.TASK_STATE_WORKING]
+        assert queue.states == [*before, *asked, wire.TASK_STATE_CANCELED]
+
+    async with open_executor(asks) as executor:
+        await on_a_loop(play)
+        assert executor.statistics().told == {TaskState.INPUT_REQUIRED: 1}
+
+
+async def test_what_is_worked_on_for_a_queue_that_has_closed_is_stopped() -> None:
+    """The server has failed, or closes: what it does reaches nobody, and nobody could cancel it."""
+
+    async def play() -> None:
+        ours, queue = A2AExecutor(executor), Queue()
+        working = asyncio.ensure_future(ours.execute(context_of("park"), queue))
+        while wire.TASK_STATE_WORKING not in queue.states:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.001)
+        queue.closed = True
+        ended, _ = await asyncio.wait({working}, timeout=PATIENCE / 2)
+        assert ended == {working}
+
+    async with open_executor(agent) as executor:
+        await on_a_loop(play)
+        assert executor.statistics().told == {TaskState.CANCELED: 1}
+
+
+async def test_what_cannot_be_said_ends_the_work_first() -> None:
+    async def speaks(job: Job) -> None:
+        job.emit(Text("so far"))
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.append(job.content)
+
+    async def play() -> None:
+        ours, queue = A2AExecutor(executor), Queue()
+        queue.fails = True
+        with pytest.raises(OSError, match="no route"):
+            await ours.execute(context_of("speak"), queue)
+        assert ended == ["speak"]
+
+    ended: list[str] = []
+    async with open_executor(speaks) as executor:
+        await on_a_loop(play)
+
+
+async def test_what_cannot_be_begun_fails_its_task_and_not_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def submit(*_: object, **__: object) -> None:
+        raise LookupError("no room")
+
+    async def play() -> None:
+        ours, queue = A2AExecutor(executor), Queue()
+        await ours.execute(context_of("park"), queue)
+        assert queue.states == [wire.TASK_STATE_SUBMITTED, wire.TASK_STATE_FAILED]
+
+    async with open_executor(agent) as executor:
+        monkeypatch.setattr(Executor, "submit", submit)
+        await on_a_loop(play)
+
+
+async def test_a_loop_that_has_closed_before_the_end_is_told_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def begin() -> None:
+        Work(executor, context_of("park"), "park", Queue()).begin()
+        while not CALLS:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.001)
+
+    async with open_executor(agent) as executor:
+        await on_a_loop(begin)
+    assert executor.statistics().told == {TaskState.CANCELED: 1}
+    assert caplog.records == []
