@@ -62,7 +62,7 @@ class Run:
             with task.scope:
                 await self._work()
         except Exception as error:
-            if not self._fail(error) and task.error is not error:
+            if not (self._fail(error) or task.failed_by(error)):
                 logger.warning("task %s has failed after its end was decided: %r", task, error)
         finally:
             task.over.set()

@@ -204,11 +204,10 @@ class Task(metaclass=OnlyMadeByUs):
         """Say what becomes of it, from any thread. Only the first one does."""
         return self._decision.make(Outcome(self.task_id, self.room, state, result, error, text))
 
-    @property
-    def error(self) -> BaseException | None:
-        """Which has decided it."""
+    def failed_by(self, error: BaseException) -> bool:
+        """Whether it is this that has decided it."""
         made = self._decision.made
-        return None if made is None else made.error
+        return made is not None and made.error is error
 
     def begin(self) -> bool:
         """Its function may be called now; False where it may not, being cancelled."""

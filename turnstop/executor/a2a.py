@@ -108,10 +108,6 @@ class A2AExecutor(AgentExecutor):
             if asks and work.asked:
                 await work.insist(words.status(wire.TASK_STATE_CANCELED))
 
-    def work_of(self, task_id: str) -> Work | None:
-        """What is done of this task just now."""
-        return self._live.get(task_id)
-
     def live(self) -> dict[str, ServerCallContext]:
         """The tasks that are worked on, and whose messages they are."""
         return {task_id: work.caller for task_id, work in self._live.items()}
