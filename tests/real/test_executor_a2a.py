@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import trio
 
+from turnstop.claims import MemoryStore, open_claims
 from turnstop.events import Text
 from turnstop.executor import Executor, InputRequired, Job, TaskState, open_executor
 from turnstop.transports.aio import open_aio
@@ -542,3 +543,19 @@ async def test_a_cancel_that_loses_to_a_question_cancels_that() -> None:
 async def release_later(event: trio.Event) -> None:
     await trio.sleep(0.3)
     event.set()
+
+
+async def test_who_is_refused_a_claim_is_told_which_task_holds_it_and_can_cancel_that() -> None:
+    async with open_claims(MemoryStore()) as claims:
+
+        def claim(job: Job) -> Any:
+            return claims.hold(["db"], holder=job.task_id)
+
+        async with open_world(claim=claim) as world, reading(world, "park") as stream:
+            task = await stream.task()
+            await world.agent.wait_began()
+            refused = await world.send("answer")
+            (part,) = refused[-1].status_update.status.message.parts
+            assert f"{task.id} holds 'db'" in part.text
+            await world.cancel(task)
+            assert states_of(await world.send("answer")) == [WORKING, COMPLETED]

@@ -73,7 +73,8 @@ class Work:
         self, executor: Executor, context: RequestContext, content: object, queue: EventQueue
     ) -> None:
         self._executor = executor
-        self._order = (context.context_id or "", content)
+        # Its own id, by which its caller can cancel it, is the one that a refused claim names.
+        self._order = (context.context_id or "", content, context.task_id or None)
         self.caller = context.call_context
         self._queue = queue
         self._loop = asyncio.get_running_loop()
@@ -133,9 +134,9 @@ class Work:
         said.result()
 
     def _trio_begin(self) -> None:
-        room, content = self._order
+        room, content, task_id = self._order
         try:
-            self._task = self._executor.submit(room, content, hear=self._trio_hear)
+            self._task = self._executor.submit(room, content, task_id=task_id, hear=self._trio_hear)
         except Exception as error:
             # In here it would end the whole program.
             self._trio_hear(Outcome("", room, TaskState.FAILED, error=error, text=str(error)))
