@@ -189,8 +189,10 @@ async def main(folder, profile, *words):
         for word in words:
             async with rooms.turn("kitchen", word) as turn:
                 async for event in turn:
-                    if isinstance(event, Text) and event.delta == "left":
+                    if isinstance(event, Text) and "left" in event.delta:
                         print(word, flush=True)
+            # The process table counts in ticks.
+            await trio.sleep(0.05)
 
 trio.run(main, *sys.argv[1:])
 """
