@@ -92,7 +92,8 @@ class LeftTurn:
     async def cancel(self, sent: Callable[[], None]) -> None:
         """Have the process end."""
         for work in self._works:
-            if work.runs and work.session == self._place.session:
+            # Another process may work on the room's next turn by now.
+            if not self._process.ended and work.runs and work.session == self._place.session:
                 work.told_at.append(trio.current_time())
         sent()
         await self._ends()
