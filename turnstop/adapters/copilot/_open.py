@@ -15,6 +15,7 @@ from ..._errors import BackendLost, BackendMisbehaved, BackendRefused
 from ...abc import Backend, RemoteTurn, Request
 from ...transports.aio import Aio, open_aio
 from ...transports.offspring import Look
+from ...transports.orphans import attach_process
 from ...transports.proctable import find_marked
 from ...transports.reading import Reader
 from ...transports.restart import Restarting, open_restarting
@@ -22,7 +23,7 @@ from ...transports.version import check_version
 from . import _sdk
 from ._cli import Cli
 from ._left import Left
-from ._orphan import take_up_turn
+from ._orphan import Attach, take_up_turn
 from ._program import FLOOR, INSTALL, Launch, absolute, open_cli
 from ._session import CopilotSession, Settings, let_go, take_up
 from ._turn import CopilotTurn, Listening
@@ -129,12 +130,18 @@ class _Backend:
     announces: ClassVar[bool] = True
 
     def __init__(
-        self, aio: Aio, clis: Restarting[Cli], settings: Settings, look: Look = find_marked
+        self,
+        aio: Aio,
+        clis: Restarting[Cli],
+        settings: Settings,
+        look: Look = find_marked,
+        attach: Attach = attach_process,
     ) -> None:
         self._aio = aio
         self._clis = clis
         self._settings = settings
         self._look = look
+        self._attach = attach
 
     def check_nesting(self) -> None:
         """See that the loop outlives the rooms."""
@@ -148,7 +155,7 @@ class _Backend:
         return await beginning.reveal()
 
     async def attach(self, address: str) -> RemoteTurn:
-        return await take_up_turn(address, self._clis, self._settings)
+        return await take_up_turn(address, self._clis, self._settings, self._attach)
 
     async def forget(self, session: object) -> None:
         """Unload the room's session; it stays on disk. No CLI is started for it."""

@@ -6,9 +6,9 @@ down of the session until then, another CLI reads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import trio
 
@@ -20,10 +20,15 @@ from ._cli import Cli
 from ._events import SessionEvent, has_completed
 from ._session import CopilotSession, Settings, look_back
 
+Attach: TypeAlias = Callable[..., OrphanedTurn]
+"""Takes up the process at an address: `attach_process`, or what stands for it."""
+
 _TOLD_WITHIN: Final = 2.0
 
 
-async def take_up_turn(address: str, clis: Restarting[Cli], settings: Settings) -> OrphanedTurn:
+async def take_up_turn(
+    address: str, clis: Restarting[Cli], settings: Settings, attach: Attach = attach_process
+) -> OrphanedTurn:
     """Take up the turn at an address.
 
     Raises:
@@ -31,7 +36,7 @@ async def take_up_turn(address: str, clis: Restarting[Cli], settings: Settings) 
 
     **Cancellation:** its session may be loaded.
     """
-    turn = attach_process(address, tell=partial(_tell, clis, settings))
+    turn = attach(address, tell=partial(_tell, clis, settings))
     await turn.look()
     return turn
 

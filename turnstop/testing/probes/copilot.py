@@ -36,7 +36,6 @@ class CopilotProbe(Probe):
     unable: ClassVar[Mapping[str, str]] = {
         "reach": "Copilot is spoken to over the pipes of its process: whoever loses them ends the "
         "process, and a new one knows nothing of the turns of the old",
-        "open_again": "no other process could reach the pipes of a far end in memory",
     }
 
     def __init__(self) -> None:
@@ -44,6 +43,10 @@ class CopilotProbe(Probe):
 
     def open(self) -> AbstractAsyncContextManager[Backend[CopilotContent]]:
         """Open it."""
+        return open_recorded(self.copilot)
+
+    def open_again(self) -> AbstractAsyncContextManager[Backend[CopilotContent]]:
+        """Open it once more, where the one before may still work."""
         return open_recorded(self.copilot)
 
     @property

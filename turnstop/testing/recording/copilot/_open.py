@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import trio
 
@@ -17,16 +17,15 @@ from ....adapters.copilot._cli import Cli
 from ....adapters.copilot._open import _Backend
 from ....adapters.copilot._session import Settings
 from ....transports.aio import Aio, open_aio
-from ....transports.orphans import ProcessAddress
+from ....transports.orphans import OrphanedTurn, Tell
 from ....transports.pace import open_farewell
 from ....transports.proctable import Marked
 from ....transports.reading import open_reading
 from ....transports.restart import open_restarting
+from .._left import LeftTurn, find_process, to_address
 from ._cli import FarCli
 from ._recording import RecordingCopilot
 from ._sdk import connect
-
-_MARK = ("TURNSTOP_COPILOT", "in memory")
 
 
 @asynccontextmanager
@@ -36,18 +35,28 @@ async def open_recorded(
     """Open the adapter over it; a process that is lost is begun anew, as with `open_copilot`.
 
     Takes the keywords of a session. No tools are run, and none are looked for in the process
-    table.
+    table. What another that was opened over the same Copilot has left is taken up.
 
     **Cancellation:** as `open_copilot`, but takes no time.
     """
     async with open_service() as service, open_aio() as aio:
+        begun, before = len(copilot.processes), copilot.later
         copilot.later = service  # type: ignore[assignment]
         try:
             async with open_restarting(partial(_connect, aio, copilot)) as clis:
                 await clis.get()
-                yield _Backend(aio, clis, Settings(session), _find_none)
+                yield _Backend(
+                    aio, clis, Settings(session), _find_none, partial(_find_left, copilot)
+                )
         finally:
-            copilot.end_all()
+            copilot.end_all(begun)
+            copilot.later = before
+
+
+def _find_left(copilot: RecordingCopilot, address: str, *, tell: Tell) -> OrphanedTurn:
+    place, cli = find_process(address, copilot.processes)
+    end = partial(copilot.end_left, cli)
+    return cast("OrphanedTurn", LeftTurn(place, cli, copilot.works, end, tell))
 
 
 async def _find_none(marks: Mapping[str, str]) -> Sequence[Marked]:
@@ -61,7 +70,8 @@ async def _connect(aio: Aio, copilot: RecordingCopilot) -> AsyncGenerator[Cli, N
     cli: Cli | None = None
     try:
         async with open_reading() as reading:
-            cli = Cli(aio, reading, ProcessAddress.ahead(_MARK), far.broken, partial(_loss, far))
+            address = to_address(len(copilot.processes))
+            cli = Cli(aio, reading, address, far.broken, partial(_loss, far))
             far.note = cli.note
             cli.client = await aio.call_unowned(connect, far.rpc)
             async with open_farewell(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import attrs
 import trio
@@ -22,6 +22,8 @@ class RecordingCopilot(WorkingCopilot):
         processes: every process that was ever begun.
         old: whether its processes are as old as the oldest that the SDK speaks to.
         idles: whether the idle of an aborted turn is told.
+        late: seconds that an abort, or a process's end, takes.
+        later: where what comes later is waited for.
         asked: how often its sessions were asked whether they are active.
     """
 
@@ -29,7 +31,8 @@ class RecordingCopilot(WorkingCopilot):
     old: bool = False
     idles: bool = True
     asked: int = attrs.field(default=0, init=False)
-    later: trio.Nursery = attrs.field(init=False)
+    late: float = attrs.field(default=0.0, init=False)
+    later: trio.Nursery | None = attrs.field(default=None, init=False)
     _waiting: dict[str, Work] = attrs.field(factory=dict, init=False)
     _held: list[tuple[FarCli, Message, Work]] | None = attrs.field(default=None, init=False)
     _refuses: bool = attrs.field(default=False, init=False)
@@ -37,6 +40,10 @@ class RecordingCopilot(WorkingCopilot):
 
     def __attrs_post_init__(self) -> None:
         self.end_late(0.0)
+
+    def _soon(self, fn: Callable[..., Awaitable[object]], *args: object) -> None:
+        assert self.later is not None
+        self.later.start_soon(fn, *args)
 
     # The processes.
 
@@ -77,10 +84,18 @@ class RecordingCopilot(WorkingCopilot):
             cli.clings = True
             cli.hang_up()
 
-    def end_all(self) -> None:
-        """End whatever works, in whichever process."""
-        for cli in self.processes:
+    def end_all(self, begun: int) -> None:
+        """End whatever works, in whichever process from this one on."""
+        for cli in self.processes[begun:]:
             self._end(cli)
+
+    async def end_left(self, cli: FarCli) -> None:
+        """End a process whose client is gone.
+
+        **Cancellation:** it goes on.
+        """
+        await trio.sleep(self.late)
+        self.put_down(cli)
 
     def babble(self) -> None:
         """Write what is no message."""
@@ -192,7 +207,7 @@ class RecordingCopilot(WorkingCopilot):
         self._answer_send(cli, request, work)
         if not self._refuses:
             self._waiting[work.name] = work
-            self.later.start_soon(self._begin_soon, work)
+            self._soon(self._begin_soon, work)
 
     def _answer_send(self, cli: FarCli, request: Message, work: Work) -> None:
         if self._refuses:
@@ -232,6 +247,8 @@ class RecordingCopilot(WorkingCopilot):
     def end_late(self, seconds: float) -> None:
         """Acknowledge aborts at once, and obey them later."""
 
+        self.late = seconds
+
         async def stop_later(cli: FarCli, work: Work) -> None:
             await trio.sleep(seconds)
             if work.ended_at is None:
@@ -241,7 +258,7 @@ class RecordingCopilot(WorkingCopilot):
         def acknowledge(cli: FarCli, request: Message, work: Work) -> None:
             if seconds:
                 cli.answer(request, {"success": True})
-                self.later.start_soon(stop_later, cli, work)
+                self._soon(stop_later, cli, work)
                 return
             self._stop(cli, work)
             cli.answer(request, {"success": True})
