@@ -50,6 +50,7 @@ class Account:
     _cancel: Call | None = attrs.field(default=None, init=False)
     _kill: Call | None = attrs.field(default=None, init=False)
     _reaping: Reaping | None = attrs.field(default=None, init=False)
+    _hands_on: bool = attrs.field(default=True, init=False)
 
     @property
     def _gone(self) -> bool:
@@ -101,9 +102,14 @@ class Account:
         try:
             if self._cancel is not None and getattr(self._remote, "acknowledges", True):
                 self._acked_at = self._cancel.returned_at
-            self.door.session = self._remote.session
+            self._hand_on()
         except Exception as error:
             self._errors += (error,)
+
+    def _hand_on(self) -> None:
+        # Where a room has a session of its own, what another process has left there changes none.
+        if self._hands_on and self.door is not None:
+            self.door.session = self._remote.session
 
     def _name_survivors(self, stragglers: Sequence[Call]) -> tuple[str, ...]:
         survivors = self._reaping.survivors if self._reaping is not None else ()

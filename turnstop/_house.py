@@ -49,6 +49,9 @@ class Entry(Protocol):
     def note_settled(self, settlement: Settlement) -> None:
         """It is over."""
 
+    def note_left(self) -> None:
+        """It was taken over, and is not ended here: it is for whoever looks next."""
+
     async def saved(self) -> None:
         """Wait until what was noted is on the disk, or cannot be brought there."""
 
@@ -118,6 +121,11 @@ class House:
         kind = type(self.backend)
         name = getattr(self.backend, "name", None)
         return name if isinstance(name, str) else f"{kind.__module__}.{kind.__qualname__}"
+
+    @property
+    def announces(self) -> bool:
+        """Whether nothing is sent to the backend that was not announced."""
+        return bool(getattr(self.backend, "announces", False))
 
     def check_thread(self) -> None:
         """Raise RuntimeError anywhere but in the Trio thread that the rooms live in."""

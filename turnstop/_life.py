@@ -63,8 +63,8 @@ class Life(Account):
 
     @property
     def began(self) -> bool:
-        """Whether it may be at work."""
-        return self._life.called
+        """Whether its block was entered."""
+        return self._context is not None
 
     # What happens to it.
 
@@ -73,10 +73,17 @@ class Life(Account):
         self._context = copy_context()
         self._context.run(current_turn.set, _TurnId(self.turn_id))
         if isinstance(self.content, Orphan):
-            self._entry = self.content.entry
-        elif (journal := self.house.journal) is not None:
-            self._entry = journal.admit(self.house.backend_name, self.room, self.turn_id)
+            assert self.door is not None
+            self._entry, self._hands_on = self.content.entry, self.door.session is None
+        elif not self.house.announces:
+            # Else a file would have it without its address, and nobody could tell whether it was
+            # sent: a disk that fails is not waited for.
+            self._admit()
         self._spawn(self._live, "turnstop life")
+
+    def _admit(self) -> None:
+        if self._entry is None and (journal := self.house.journal) is not None:
+            self._entry = journal.admit(self.house.backend_name, self.room, self.turn_id)
 
     def stop(self, request: StopRequest) -> None:
         """Note who asks, and have the backend told; a turn that never began is settled at once."""
@@ -113,7 +120,10 @@ class Life(Account):
         self._remote, self._life.name = remote, "follow"
         if self.since is not None:
             self._spawn(self._do_cancel, "turnstop cancel")
-        self.door.session, self.door.previous = remote.session, None
+        if not isinstance(self.content, Orphan):
+            self.door.previous = None
+        self._hand_on()
+        self._admit()
         if self._entry is not None and isinstance(address := getattr(remote, "address", None), str):
             self._entry.note_address(address)
 
@@ -223,7 +233,7 @@ class Life(Account):
 
     async def _live(self) -> None:
         if self.settlement is not None:
-            # An orphan's, whose time was over before it had its room.
+            # It was stopped in the pass in which its block was entered.
             self.house.stragglers.pop(self._life, None)
             return
         end: End | None = None
@@ -262,22 +272,21 @@ class Life(Account):
         assert self.door is not None
         door = self.door
         told = (self.room, self.turn_id, self.content, door.session, door.previous)
-        return Request(*told) if self._entry is None else Request(*told, self._announce)
+        return Request(*told) if self.house.journal is None else Request(*told, self._announce)
 
     def _attaching(self, orphan: Orphan) -> tuple[Callable[..., Awaitable[Any]], object]:
         attach = getattr(self.house.backend, "attach", None)
         if attach is None:
             raise BackendLost("this backend cannot take up what another process has begun")
-        if orphan.address is None and getattr(self.house.backend, "announces", False):
-            raise BackendRefused("the process was gone before it had sent anything")
         if orphan.address is None:
             raise BackendLost("the process was gone before it was known where the turn is")
         return attach, orphan.address
 
     async def _announce(self, address: str) -> None:
-        assert self._entry is not None
-        self._entry.note_address(address)
         if self.since is None:
+            self._admit()
+            assert self._entry is not None
+            self._entry.note_address(address)
             with trio.move_on_after(ANNOUNCED_WITHIN) as self._announcing:
                 await self._entry.saved()
             self._announcing = None

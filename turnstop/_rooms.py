@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from contextvars import copy_context
 from typing import Any, Final, Generic, TypeVar, final
 
@@ -209,10 +209,13 @@ class Rooms(Generic[Content], metaclass=OnlyMadeByUs):
     async def _end(self, orphan: Orphan) -> None:
         turn: Turn = Turn._create(self._house, orphan.room, orphan.turn_id, orphan)
         # Not cancelled while it waits for its room: that would say that nothing began.
-        # What is found while these rooms close is left to the next process.
-        with trio.CancelScope(shield=True), suppress(RoomsClosed):
-            async with turn:
-                turn.ask(StopRequest("recovery"))
+        with trio.CancelScope(shield=True):
+            try:
+                async with turn:
+                    turn.ask(StopRequest("recovery"))
+            except RoomsClosed:
+                # It was found while these rooms close.
+                orphan.entry.note_left()
 
     def _shut(self) -> None:
         self._house.closing = True
@@ -258,7 +261,7 @@ async def open_rooms(
     that refuse to end.
 
     Raises:
-        TypeError: the backend has no `start`, or an observer cannot be called.
+        TypeError: the backend has no `start`, an observer cannot be called, or the journal is none.
         RuntimeError: the backend would close before these rooms, and can tell.
 
     **Cancellation:** stops every turn in the step in which it arrives; the exit then waits for
@@ -267,6 +270,11 @@ async def open_rooms(
     if isinstance(backend, type) or not callable(getattr(backend, "start", None)):
         raise TypeError(
             f"open_rooms takes a backend, as an adapter's open_* yields it: got {backend!r}"
+        )
+    if journal is not None and not callable(getattr(journal, "take_over", None)):
+        raise TypeError(
+            f"open_rooms takes a journal, as `async with open_journal(path)` yields it: "
+            f"got {journal!r}"
         )
     if (check_nesting := getattr(backend, "check_nesting", None)) is not None:
         check_nesting()

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar, final
 import attrs
 import trio
 
-__all__ = ["Database", "Schema", "open_database", "open_for_us", "read_file"]
+__all__ = ["Database", "Schema", "name_file", "open_database", "open_for_us", "read_file"]
 
 Result = TypeVar("Result")
 
@@ -60,14 +60,14 @@ def _connect(path: Path, schema: Schema) -> sqlite3.Connection:
         os.close(open_for_us(str(path), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
     database = _open(path)
     try:
-        _check(path, schema, database)
+        is_made = _check(path, schema, database) == schema.version
         database.execute("PRAGMA journal_mode = WAL").fetchall()
         # What is acknowledged to whoever posts must survive the machine, not only the program.
         database.execute("PRAGMA synchronous = FULL")
         if schema.secure_delete:
             database.execute("PRAGMA secure_delete = ON")
-        # Also tells a file that cannot be written.
-        _transact(database, lambda database: _make(database, schema))
+        # Also tells a file that cannot be written. One that is made is not: it may be damaged.
+        _transact(database, lambda database: None if is_made else _make(database, schema))
     except BaseException:
         database.close()
         raise
@@ -127,13 +127,17 @@ def _transact(database: sqlite3.Connection, fn: Callable[[sqlite3.Connection], R
 
 
 async def _patiently(
-    fn: Callable[..., Result], *args: Any, limiter: trio.CapacityLimiter, abandon: bool = False
+    fn: Callable[..., Result],
+    *args: Any,
+    limiter: trio.CapacityLimiter,
+    abandon: bool = False,
+    patience: float | None = None,
 ) -> Result:
     """Call it in a thread, again and again while another program keeps the file from us.
 
     A try is short, since nothing can end a thread; so who is cancelled leaves at once.
     """
-    until = time.monotonic() + _PATIENCE
+    until = time.monotonic() + (_PATIENCE if patience is None else patience)
     while True:
         try:
             return await trio.to_thread.run_sync(
@@ -189,6 +193,15 @@ async def read_file(
         raise type(error)(f"{path}: {error}") from error
 
 
+def _find_file(path: Path) -> tuple[int, int] | None:
+    """Which file has this name; None where none has."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def _alone(lock: threading.Lock, fn: Callable[..., Result], *args: Any) -> Result:
     with lock:
         return fn(*args)
@@ -202,25 +215,33 @@ class Database:
     it.
     """
 
-    def __init__(self, writer: sqlite3.Connection, reader: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, writer: sqlite3.Connection, reader: sqlite3.Connection) -> None:
+        self._path, self._is = path, _find_file(path)
         self._writer, self._reader = writer, reader
         self._writing, self._reading = trio.CapacityLimiter(1), trio.CapacityLimiter(1)
         # Held by the thread that uses it, for longer than anybody may wait for that thread.
         self._write_lock, self._read_lock = threading.Lock(), threading.Lock()
 
     async def write(
-        self, fn: Callable[[sqlite3.Connection], Result], *, abandon: bool = False
+        self,
+        fn: Callable[[sqlite3.Connection], Result],
+        *,
+        abandon: bool = False,
+        patience: float | None = None,
     ) -> Result:
         """Change it in one go; return when that is on the disk.
 
         Args:
             fn: called again where the file was busy.
             abandon: leave at once when cancelled, whatever the disk does: it may be changed later.
+            patience: seconds that another program may keep the file from us; 10 by default.
 
         **Cancellation:** it is changed, or not.
         """
         what = (self._write_lock, _transact, self._writer, fn)
-        return await _patiently(_alone, *what, limiter=self._writing, abandon=abandon)
+        return await _patiently(
+            _alone, *what, limiter=self._writing, abandon=abandon, patience=patience
+        )
 
     async def write_back(self) -> bool:
         """Leave nothing in the log beside it; False where another program uses it just now.
@@ -242,8 +263,20 @@ class Database:
         what = (self._read_lock, fn, self._reader)
         return await _patiently(_alone, *what, limiter=self._reading, abandon=abandon)
 
-    async def maintain(self, statement: str) -> None:
+    def check_place(self) -> None:
+        """See that the file is still where it was opened. May be called by `fn` of `write`.
+
+        Raises:
+            sqlite3.OperationalError: it was moved, removed, or another is in its place.
+        """
+        if _find_file(self._path) != self._is:
+            raise sqlite3.OperationalError(f"{self._path} was moved away, or removed, while open")
+
+    async def maintain(self, statement: str, *, abandon: bool = False) -> None:
         """Have the writer do what cannot be part of a change, such as VACUUM.
+
+        Args:
+            abandon: as for `write`.
 
         **Cancellation:** it is done, or not.
         """
@@ -251,24 +284,31 @@ class Database:
         def do(database: sqlite3.Connection) -> None:
             database.execute(statement).fetchall()
 
-        await _patiently(_alone, self._write_lock, do, self._writer, limiter=self._writing)
+        what = (self._write_lock, do, self._writer)
+        await _patiently(_alone, *what, limiter=self._writing, abandon=abandon)
 
     async def _close(self) -> None:
-        used = (
-            (self._writer, self._writing, self._write_lock),
-            (self._reader, self._reading, self._read_lock),
-        )
-        for database, limiter, lock in used:
-            if not limiter.borrowed_tokens:
-                database.close()
-                continue
-            # A thread was left in it, on a disk that does not answer. Whenever that comes back it
-            # is closed; it is waited for only so long.
+        for database, lock in ((self._writer, self._write_lock), (self._reader, self._read_lock)):
+            # The last one writes the log back, and a thread may have been left in it, on a disk
+            # that does not answer. Whenever that comes back it is closed; it is waited for only so
+            # long, and Trio's thread waits for no disk.
             free = trio.CapacityLimiter(1)
             with trio.move_on_after(_CLOSE_WITHIN, shield=True):
                 await trio.to_thread.run_sync(
                     _alone, lock, database.close, limiter=free, abandon_on_cancel=True
                 )
+
+
+def name_file(path: Path, error: sqlite3.Error) -> sqlite3.Error:
+    """The error with the file's name, and with what else can be seen of it."""
+    why = ""
+    if os.path.exists(path) and not os.path.isfile(path):
+        why = ": it is no regular file"
+    elif not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        why = ": it cannot be written, or its folder cannot, where SQLite keeps what it needs"
+    elif os.statvfs(path.parent).f_bavail == 0:
+        why = ": the disk is full"
+    return type(error)(f"{path}: {error}{why}")
 
 
 @asynccontextmanager
@@ -285,13 +325,13 @@ async def open_database(path: Path, schema: Schema) -> AsyncGenerator[Database, 
     try:
         writer = await _patiently(_connect, path, schema, limiter=limiter)
     except sqlite3.Error as error:
-        raise type(error)(f"{path}: {error}") from error
+        raise name_file(path, error) from error
     try:
         reader = await _patiently(_open, path, limiter=limiter)
     except BaseException:
         writer.close()
         raise
-    file = Database(writer, reader)
+    file = Database(path, writer, reader)
     try:
         yield file
     finally:

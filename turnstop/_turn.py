@@ -114,7 +114,7 @@ class Turn(metaclass=OnlyMadeByUs):
             self._leave(door)
             raise
         self._body.__enter__()
-        if self._life.began or not self._halted:
+        if not self._halted:
             self._life.begin()
         return self
 
@@ -228,7 +228,9 @@ class Turn(metaclass=OnlyMadeByUs):
         """Do all that a stop does, in this step."""
         if self._left:
             return StopVerdict.STALE
-        if self._halted:
+        if self._halted or (isinstance(self._content, Orphan) and not self._life.began):
+            # One that another process has left is stopped when it has its room: its backend can
+            # be told no earlier, and its time would be over before.
             return StopVerdict.JOINED
         self._halted = True
         verdict = StopVerdict.ASKED

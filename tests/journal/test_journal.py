@@ -8,9 +8,11 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +155,7 @@ async def test_a_full_disk_is_one_warning_and_takes_no_end_away(
     path: Path, records: Records, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_journal, "_AGAIN_AFTER", 0.02)
-    async with opened(path, Agent(announces=True)) as (journal, rooms):
+    async with opened(path, Agent()) as (journal, rooms):
         (pages,) = journal._database._writer.execute("PRAGMA page_count").fetchone()
         journal._database._writer.execute(f"PRAGMA max_page_count = {pages}").fetchall()
         for number in range(3):
@@ -211,9 +213,7 @@ def content(path: Path) -> bytes:
     return path.read_bytes()
 
 
-async def test_what_cannot_be_told_holds_up_nothing_else(
-    path: Path, records: Records, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_cannot_be_told_takes_nothing_else_away(path: Path, records: Records) -> None:
     class Mute(str):
         __slots__ = ()
 
@@ -221,14 +221,102 @@ async def test_what_cannot_be_told_holds_up_nothing_else(
             raise ValueError
 
     async with opened(path, Agent()) as (journal, rooms):
-        settlement = await stop_one(rooms, reason=Mute("enough"))
-        while journal.statistics().waiting:  # noqa: ASYNC110
-            await trio.sleep(0.005)
+        async with rooms.turn("cellar", "brew"):
+            settlement = await stop_one(rooms, reason=Mute("enough"))
+            while journal.statistics().waiting:  # noqa: ASYNC110
+                await trio.sleep(0.005)
+            assert [kind for kind, _ in records()].count("admitted") == 2
         assert settlement.ending is Ending.STOPPED
-        assert journal.statistics().lost > 0
+        assert journal.statistics().lost == 0
+    (reason,) = [said["reason"] for kind, said in records() if kind == "asked" and said["reason"]]
+    assert reason == "a Mute that cannot be told"
+
+
+def rename(old: Path, new: Path) -> None:
+    old.rename(new)
+
+
+async def test_a_file_that_is_moved_away_is_told(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(path, Agent()) as (journal, rooms):
+        rename(path, path.with_suffix(".old"))
         await stop_one(rooms)
-    assert [kind for kind, _ in records()][-1] == "settled"
-    assert "cannot be told" in caplog.text
+        with trio.fail_after(5):
+            while journal.statistics().failing is None:  # noqa: ASYNC110
+                await trio.sleep(0.005)
+        assert "moved away" in caplog.text
+        rename(path.with_suffix(".old"), path)
+    assert journal.statistics().waiting == 0
+
+
+async def test_a_journal_that_was_closed_is_told(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_journal(path) as journal:
+        pass
+    with pytest.raises(RuntimeError, match="around backends and rooms"):
+        async with open_rooms(Agent(), journal=journal):
+            raise AssertionError
+    async with open_journal(path) as journal:
+        pass
+
+    async with opened(path, agent := Agent(announces=True)) as (journal, rooms):
+        journal._closed = True
+        begun = time.monotonic()
+        async with rooms.turn("kitchen", "bake"):
+            while not agent.sent:  # noqa: ASYNC110
+                await trio.sleep(0.001)
+        assert time.monotonic() - begun < 0.3
+        assert "was closed" in caplog.text
+        journal._closed = False
+
+
+async def test_trio_s_thread_does_not_close_the_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = []
+
+    class Connection(sqlite3.Connection):
+        def close(self) -> None:
+            closed.append(threading.get_ident())
+            super().close()
+
+    monkeypatch.setattr("sqlite3.connect", partial(sqlite3.connect, factory=Connection))
+    async with open_journal(path):
+        pass
+    assert len(closed) == 2
+    assert threading.get_ident() not in closed
+
+
+async def test_a_compaction_is_left_at_once(path: Path) -> None:
+    async with open_journal(path) as journal:
+        with held(path), trio.move_on_after(0.05):
+            await journal.compact()
+        begun, free = time.monotonic(), threading.Event()
+        fn = journal._database.maintain
+        journal._database._writer.create_function("wait", 0, lambda: free.wait(20) and 0)
+        with trio.move_on_after(0.05):
+            await fn("SELECT wait()", abandon=True)
+        assert time.monotonic() - begun < 5
+        free.set()
+
+
+async def test_dropping_waits_for_no_other_program(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_journal(path, keep_records=1e30) as journal:
+        with held(path):
+            begun = time.monotonic()
+            await journal._drop()
+            assert time.monotonic() - begun < 2
+        journal._dropped_at = -math.inf
+        async with open_rooms(Agent(), journal=journal) as rooms:
+            await stop_one(rooms)
+            while journal.statistics().waiting:  # noqa: ASYNC110
+                await trio.sleep(0.005)
+        journal._dropped_at = -math.inf
+        await journal._drop()
 
 
 def not_a_database(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sqlite3
@@ -17,7 +18,9 @@ import pytest
 import trio
 
 from turnstop import Ending, Settlement, StopBudget, open_rooms
+from turnstop._identity import find_host
 from turnstop.journal import open_journal
+from turnstop.journal._reading import list_open
 
 from .conftest import Read
 from .remote import Folders, obey
@@ -52,10 +55,13 @@ trio.run(main, *sys.argv[1:])
 
 
 @contextmanager
-def owner(path: Path, root: Path, *ids: str, announces: bool = True) -> Iterator[int]:
+def owner(
+    path: Path, root: Path, *ids: str, announces: bool = True, program: str = OWNER
+) -> Iterator[int]:
     """A process whose turns are under way; it is killed by whoever leaves this."""
     how = "announces" if announces else "reveals"
-    command = [sys.executable, "-c", OWNER, str(path), str(root), how, *ids]
+    more = [how, *ids] if program is OWNER else []
+    command = [sys.executable, "-c", program, str(path), str(root), *more]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
@@ -220,7 +226,7 @@ async def lose_the_address(path: Path) -> None:
 
 
 @pytest.mark.parametrize("announces", [True, False])
-async def test_a_turn_whose_address_was_not_known_yet(
+async def test_a_turn_whose_address_is_not_known_may_be_alive(
     announces: bool, path: Path, tmp_path: Path
 ) -> None:
     root = tmp_path / "agents"
@@ -228,8 +234,166 @@ async def test_a_turn_whose_address_was_not_known_yet(
         pass
     await lose_the_address(path)
     (found,) = await recover(path, Folders(root, announces))
-    assert found.gone is announces
-    assert found.ending is (Ending.UNSTARTED if announces else Ending.UNCONFIRMED)
+    assert (found.ending, found.gone) == (Ending.UNCONFIRMED, False)
+
+
+SLOW = """
+import sqlite3, sys, trio, turnstop
+from pathlib import Path
+from turnstop.journal import open_journal
+from tests.journal.remote import Folders
+
+class Slow(Folders):
+    async def start(self, request):
+        await trio.sleep(0.1)
+        # From here on the disk takes nothing.
+        other = sqlite3.connect(sys.argv[1], isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        turn = await super().start(request)
+        print("begun", flush=True)
+        return turn
+
+async def main(path, root):
+    async with (
+        open_journal(path) as journal,
+        turnstop.open_rooms(Slow(Path(root)), journal=journal) as rooms,
+        rooms.turn("a", "work", turn_id="a-1"),
+    ):
+        await trio.sleep_forever()
+
+trio.run(main, *sys.argv[1:])
+"""
+
+
+async def test_what_was_sent_although_the_disk_had_not_taken_it_is_never_said_to_be_gone(
+    path: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "agents"
+    with owner(path, root, program=SLOW):
+        assert (root / "a-1" / "content").exists()
+    found = await recover(path, Folders(root))
+    assert [one for one in found if one.gone] == []
+
+
+async def taken(path: Path) -> list[str]:
+    """The turns that another process takes up now."""
+    async with open_journal(path) as journal:
+        return [one.turn_id for one in await journal.take_over("folders")]
+
+
+EXEC = """
+import os, sys, trio, turnstop
+from pathlib import Path
+from turnstop.journal import open_journal
+from tests.journal.remote import Folders
+
+async def main(path, root):
+    async with (
+        open_journal(path) as journal,
+        turnstop.open_rooms(Folders(Path(root)), journal=journal) as rooms,
+        rooms.turn("a", "work", turn_id="a-1"),
+    ):
+        while not (Path(root) / "a-1" / "content").exists() or journal.statistics().waiting:
+            await trio.sleep(0.01)
+        print("begun", flush=True)
+        os.execv("/bin/sleep", ["sleep", "60"])
+
+trio.run(main, *sys.argv[1:])
+"""
+
+
+def program_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text()
+
+
+async def test_a_process_that_has_become_another_program_is_gone(
+    path: Path, tmp_path: Path
+) -> None:
+    with owner(path, tmp_path / "agents", program=EXEC) as pid:
+        with trio.fail_after(10):
+            while program_of(pid) != "sleep\n":  # noqa: ASYNC110
+                await trio.sleep(0.01)
+        assert await taken(path) == ["a-1"]
+
+
+@pytest.mark.parametrize("change", ["pid:[1]", "boot", "name"])
+async def test_a_process_of_another_container_or_boot_is_seen_to_be_gone_at_once(
+    change: str, path: Path, tmp_path: Path
+) -> None:
+    with owner(path, tmp_path / "agents", "a-1"):
+        name, boot, place = find_host().split()
+        host = {
+            "pid:[1]": f"other {boot} pid:[1]",
+            "boot": f"{name} other {place}",
+            "name": f"renamed {boot} {place}",
+        }[change]
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute("UPDATE sessions SET host = ?", (host,))
+        assert await taken(path) == []
+    assert await taken(path) == ["a-1"]
+
+
+async def test_a_process_that_cannot_be_looked_at_is_not_gone(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from turnstop import _identity
+
+    def no_file_left(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with owner(path, tmp_path / "agents", "a-1"):
+        async with open_journal(path) as journal:
+            with monkeypatch.context() as patch:
+                patch.setattr(_identity, "open", no_file_left, raising=False)
+                assert await journal.take_over("folders") == []
+    assert await taken(path) == ["a-1"]
+
+
+async def test_what_was_taken_over_in_vain_is_found_again(path: Path, tmp_path: Path) -> None:
+    with owner(path, tmp_path / "agents", "a-1", "b-1"):
+        pass
+    async with open_journal(path) as journal:
+        write = journal._database.write
+
+        async def cancelled(*args: Any, **more: Any) -> Any:
+            found = await write(*args, **more)
+            scope.cancel()
+            await trio.lowlevel.checkpoint()
+            return found
+
+        journal._database.write = cancelled  # type: ignore[method-assign]
+        with trio.CancelScope() as scope:
+            await journal.take_over("folders")
+        assert scope.cancelled_caught
+        journal._database.write = write  # type: ignore[method-assign]
+        found = await journal.take_over("folders")
+        assert sorted(one.turn_id for one in found) == ["a-1", "b-1"]
+        assert await journal.take_over("folders") == []
+        found[0].entry.note_left()
+        assert [one.turn_id for one in await journal.take_over("folders")] == [found[0].turn_id]
+
+
+async def test_a_row_that_makes_no_sense_ends_nobody(
+    path: Path, tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    root = tmp_path / "agents"
+    with owner(path, root, "a-1", "b-1", "c-1", "d-1"):
+        pass
+    with closing(sqlite3.connect(path)) as database, database:
+        for turn_id, what in (
+            ("b-1", "said = '{cut'"),
+            ("c-1", "said = '[1]'"),
+            ("d-1", "address = '{cut'"),
+        ):
+            database.execute(f"UPDATE open SET {what} WHERE said LIKE '%{turn_id}%'")
+    nursery.start_soon(obey, root)
+    found = await recover(path, Folders(root))
+    assert sorted((one.turn_id, one.ending) for one in found) == [
+        ("a-1", Ending.STOPPED),
+        ("d-1", Ending.UNCONFIRMED),
+    ]
+    listed = await list_open(path)
+    assert [one.turn_id for one in listed] == ["?", "?"]
 
 
 async def test_a_backend_that_cannot_take_up_turns(path: Path, tmp_path: Path) -> None:

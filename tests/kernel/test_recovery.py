@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
+import pytest
 import trio
 
 from turnstop import BackendRefused, Ending, Settlement, StopBudget, open_rooms
 from turnstop._house import Orphan
 from turnstop._life import ANNOUNCED_WITHIN
 from turnstop.abc import Emit, End, How, Request
+from turnstop.journal import open_journal
 
 
 @attrs.define(eq=False)
@@ -30,6 +32,9 @@ class Entry:
 
     def note_settled(self, settlement: Settlement) -> None:
         self.log.append((self.turn_id, "settled", settlement.ending))
+
+    def note_left(self) -> None:
+        self.log.append((self.turn_id, "left"))
 
     async def saved(self) -> None:
         await trio.sleep(self.saves_within)
@@ -255,12 +260,104 @@ async def test_what_cannot_be_taken_up_may_be_alive() -> None:
         assert says in str(settlement.errors[0])
 
 
-async def test_what_was_never_announced_was_never_sent() -> None:
+async def test_an_announcing_backend_s_turn_is_noted_with_its_address() -> None:
     class Announcing(Far):
         announces = True
 
+        async def start(self, request: Request[str]) -> Remote:
+            await trio.sleep(1)
+            assert notebook.log == []
+            return await super().start(request)
+
+    # A disk that fails is not waited for: what it has of the turn may be all that it will have.
+    notebook = Notebook(saves_within=1e6)
+    async with open_rooms(Announcing(), journal=notebook) as rooms:
+        async with rooms.turn("kitchen", "bake", turn_id="1"):
+            await trio.sleep(5)
+    assert notebook.log[:2] == [("1", "admitted", "far", "kitchen"), ("1", "address", "at 1")]
     settlement = await recover(Announcing(), None)
-    assert (settlement.ending, settlement.gone) == (Ending.UNSTARTED, True)
+    assert (settlement.ending, settlement.gone) == (Ending.UNCONFIRMED, False)
+
+
+async def test_what_an_announcing_backend_does_not_announce_is_noted_when_it_is_revealed() -> None:
+    class Silent(Far):
+        announces = True
+
+        async def start(self, request: Request[str]) -> Remote:
+            return Remote("there")
+
+    notebook = Notebook()
+    async with open_rooms(Silent(), journal=notebook) as rooms:
+        async with rooms.turn("kitchen", "bake", turn_id="1"):
+            await trio.sleep(1)
+    assert notebook.log[:2] == [("1", "admitted", "far", "kitchen"), ("1", "address", "there")]
+
+
+async def test_what_waits_for_its_room_is_stopped_when_it_has_it_and_has_its_whole_time() -> None:
+    notebook, far, found = Notebook(), Far(), list[Settlement]()
+    notebook.left = [[notebook.orphan("a", f"a-{number}") for number in range(3)]]
+    budget = StopBudget(cancel_within=1.5, kill_within=0.1)
+    async with open_rooms(far, journal=notebook, observers=[found.append], budget=budget) as rooms:
+        await trio.sleep(0.5)
+        assert len(rooms.stop("a").turn_ids) == 3
+    assert [one.ending for one in found] == [Ending.STOPPED] * 3
+    assert [one.request and one.request.kind for one in found] == ["recovery"] * 3
+    assert [one.asked_at for one in found] == [0.0, 1.0, 2.0]
+    assert far.log == ["attach there"] * 3
+
+
+async def test_a_room_that_has_gone_on_keeps_its_session() -> None:
+    class Keeping(Far):
+        told: list[object] = []  # noqa: RUF012
+
+        async def start(self, request: Request[str]) -> Remote:
+            self.told.append(request.session)
+            return Kept("mine")
+
+        async def attach(self, address: str) -> Remote:
+            return Kept("theirs")
+
+    class Kept(Remote):
+        def __init__(self, session: str) -> None:
+            super().__init__("there")
+            self.session = session  # type: ignore[assignment]
+
+    notebook, far = Notebook(), Keeping()
+    notebook.left = [[notebook.orphan("b", "b-1")], [notebook.orphan("a", "a-1")]]
+    async with open_rooms(far, journal=notebook) as rooms:
+        for room in ("a", "b"):
+            async with rooms.turn(room, "bake"):
+                await trio.sleep(1)
+        await trio.sleep(20)
+        for room in ("a", "b"):
+            async with rooms.turn(room, "bake"):
+                await trio.sleep(1)
+    assert far.told == [None, "theirs", "mine", "mine"]
+
+
+async def test_what_may_be_alive_in_a_room_is_told_although_another_turn_was_taken_up() -> None:
+    class Half(Far):
+        seen: list[object] = []  # noqa: RUF012
+
+        async def start(self, request: Request[str]) -> Remote:
+            self.seen.append(request.previous and request.previous.turn_id)
+            return await super().start(request)
+
+    notebook, half = Notebook(), Half()
+    notebook.left = [[notebook.orphan("a", "lost", None)], [notebook.orphan("a", "found")]]
+    async with open_rooms(half, journal=notebook) as rooms:
+        await trio.sleep(15)
+        assert ("found", "settled", Ending.STOPPED) in notebook.log
+        async with rooms.turn("a", "bake"):
+            await trio.sleep(1)
+    assert half.seen == ["lost"]
+
+
+async def test_what_is_no_journal_is_refused() -> None:
+    for wrong in ("turns.db", open_journal("turns.db")):
+        with pytest.raises(TypeError, match="as `async with open_journal"):
+            async with open_rooms(Far(), journal=wrong):  # type: ignore[arg-type]
+                raise AssertionError
 
 
 async def test_it_is_looked_again_until_the_rooms_close() -> None:
@@ -294,7 +391,8 @@ async def test_what_is_found_while_rooms_close_is_left() -> None:
     async with open_rooms(far, journal=notebook):
         await trio.sleep(12)
     assert notebook.left == []
-    assert notebook.log == far.log == []
+    assert notebook.log == [("a-1", "left")]
+    assert far.log == []
 
 
 async def test_what_does_not_end_is_unconfirmed_in_its_budget() -> None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 import attrs
 
 from .._sqlite import Schema
-from ._said import TELL
+from ._said import read_address, read_admitted, tell
 from ._session import Session
 
 __all__ = [
+    "MARGIN",
     "SCHEMA",
     "Kept",
     "Note",
@@ -65,9 +65,12 @@ SCHEMA: Final = Schema(
 _TOGETHER: Final = 50
 """Records that one statement writes: what a statement costs is a sixth of what a record costs."""
 
+MARGIN: Final = 32
+"""By so many bits a session's number is moved to the left in those of its turns."""
+
 Note: TypeAlias = tuple[int, str, float, Any]
 """A record to be written: the turn's number, the record's kind, seconds since the epoch, and what
-`_said.TELL` makes its text of."""
+`_said.tell` makes its text of."""
 
 
 @attrs.frozen
@@ -123,7 +126,7 @@ def put_down(database: sqlite3.Connection, notes: Sequence[Note], session: int, 
     settled, moved = [], []
     for turn, kind, at, said in notes:
         # Here, in the thread: it takes time, and is anybody's code.
-        text = TELL[kind](said)
+        text = tell(kind, said)
         rows.append((turn, kind, at, text))
         if kind == "admitted":
             opened[turn] = [turn, session, plain(said[0]), text, None]
@@ -149,37 +152,58 @@ def take_over(
     database: sqlite3.Connection,
     ours: int,
     here: Session,
+    taken: Container[int],
+    is_let_go: Callable[[int], bool],
     wanted: Callable[[OpenTurn], bool],
     silent_for: float,
     now: float,
-) -> list[OpenTurn]:
+) -> tuple[list[OpenTurn], list[int]]:
     """Make ours what sessions have left open that are gone; of two who ask, one gets each.
 
     Args:
+        taken: what is ours already and is being ended.
+        is_let_go: whether a session, by its number, has let go of its lock.
         wanted: what of it.
         silent_for: seconds without a sign of life, of those that are gone.
+
+    Returns:
+        the turns, and the sessions of which nothing is left.
     """
     rows = database.execute("SELECT id, host, pid, started, beat, ended FROM sessions").fetchall()
     dead = [
         number
         for number, host, pid, started, beat, ended in rows
         if number != ours
-        and now - beat >= silent_for
-        and (ended or Session(host, pid, started).is_dead(here, now - beat))
+        # A clock may have been set back: then a last sign of life is one of the future.
+        and abs(now - beat) >= silent_for
+        and (ended or _is_gone(Session(host, pid, started), here, now - beat, number, is_let_go))
     ]
     found = [one for number in dead for one in _open_turns(database, number) if wanted(one)]
     mine = "UPDATE open SET session = ? WHERE turn = ?"
     database.executemany(mine, [(ours, one.turn) for one in found])
-    _forget(database, dead)
-    return found
+    # Who took it over was cancelled, or closed, before it was ended.
+    found += [
+        one
+        for one in _open_turns(database, ours)
+        if one.turn >> MARGIN != ours and one.turn not in taken and one not in found and wanted(one)
+    ]
+    return found, _forget(database, dead)
+
+
+def _is_gone(
+    session: Session,
+    here: Session,
+    silent_for: float,
+    number: int,
+    is_let_go: Callable[[int], bool],
+) -> bool:
+    return session.is_dead(here, silent_for) or (session.shares_kernel(here) and is_let_go(number))
 
 
 def _open_turns(database: sqlite3.Connection, session: int) -> list[OpenTurn]:
     query = "SELECT turn, backend, said, address FROM open WHERE session = ? ORDER BY turn"
-    return [
-        _to_turn(turn, backend, json.loads(said), address and json.loads(address))
-        for turn, backend, said, address in database.execute(query, (session,)).fetchall()
-    ]
+    rows = database.execute(query, (session,)).fetchall()
+    return [one for row in rows if (one := _to_turn(*row)) is not None]
 
 
 def plain(name: str) -> str:
@@ -187,14 +211,20 @@ def plain(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def _to_turn(turn: int, backend: str, said: dict[str, str], address: str | None) -> OpenTurn:
-    return OpenTurn(turn, backend, said["room"], said["turn_id"], address)
+def _to_turn(turn: int, backend: str, said: str, address: str | None) -> OpenTurn | None:
+    """The turn of a row; None where it says what no journal says, and is left as it is."""
+    room, turn_id = read_admitted(said)
+    if room is None or turn_id is None:
+        return None
+    return OpenTurn(turn, backend, room, turn_id, read_address(address))
 
 
-def _forget(database: sqlite3.Connection, dead: Iterable[int]) -> None:
-    """Of sessions that have nothing open any more nothing is kept."""
-    gone = "DELETE FROM sessions WHERE id = ? AND id NOT IN (SELECT session FROM open)"
-    database.executemany(gone, [(number,) for number in dead])
+def _forget(database: sqlite3.Connection, dead: Iterable[int]) -> list[int]:
+    """Of sessions that have nothing open any more nothing is kept; return which they are."""
+    busy = {number for (number,) in database.execute("SELECT session FROM open").fetchall()}
+    gone = [number for number in dead if number not in busy]
+    database.executemany("DELETE FROM sessions WHERE id = ?", [(number,) for number in gone])
+    return gone
 
 
 def compact(database: sqlite3.Connection) -> int:
@@ -216,7 +246,7 @@ def drop(database: sqlite3.Connection, kept: Kept, most: int, now: float) -> Non
     before, last = now - kept.seconds, 0
     if not math.isinf(kept.records):
         ((newest,),) = database.execute("SELECT COALESCE(MAX(number), 0) FROM records").fetchall()
-        last = newest - int(kept.records)
+        last = newest - int(min(kept.records, newest))
     oldest = (
         "SELECT number, at FROM records"
         " WHERE turn NOT IN (SELECT turn FROM open) ORDER BY number LIMIT ?"

@@ -17,14 +17,23 @@ from typing import Final, final
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from .._house import Orphan
 from .._records import OnlyMadeByUs, Settlement, StopRequest
 from .._service import open_service
-from .._sqlite import Database, open_database
+from .._sqlite import Database, name_file, open_database
 from . import _file
-from ._file import Kept, Note, OpenTurn
-from ._session import LAPSES_AFTER, Session, this_session
+from ._file import MARGIN, Kept, Note, OpenTurn
+from ._session import (
+    LAPSES_AFTER,
+    Hold,
+    Session,
+    forget_hold,
+    hold,
+    is_let_go,
+    this_session,
+)
 
 __all__ = ["Journal", "JournalStatistics", "open_journal"]
 
@@ -39,7 +48,6 @@ _BEATS: Final = 5.0
 _AGAIN_AFTER: Final = 1.0
 _SLOW: Final = 0.5
 _CLOSES_WITHIN: Final = 2.0
-_MARGIN: Final = 32
 _WEEK: Final = 7 * 86400.0
 _RECORDS: Final = 400_000
 _DROPS: Final = 10_000
@@ -81,6 +89,9 @@ class _Entry:
     def note_settled(self, settlement: Settlement) -> None:
         self.journal._note(self.turn, "settled", settlement)
 
+    def note_left(self) -> None:
+        self.journal._taken.discard(self.turn)
+
     async def saved(self) -> None:
         await self.journal._saved()
 
@@ -107,6 +118,9 @@ class Journal(metaclass=OnlyMadeByUs):
     _wanted: trio.Event = attrs.field(factory=trio.Event, init=False)
     _urgent: trio.Event = attrs.field(factory=trio.Event, init=False)
     _turned: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _taken: set[int] = attrs.field(factory=set, init=False)
+    _taking: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    _closed: bool = attrs.field(default=False, init=False)
 
     def __repr__(self) -> str:
         return f"<Journal {self._path}: {self.statistics()}>"
@@ -123,19 +137,19 @@ class Journal(metaclass=OnlyMadeByUs):
         Raises:
             sqlite3.Error: it could not be done, and nothing is gone.
 
-        **Cancellation:** it is done, or not.
+        **Cancellation:** it is done, or not; or later, by a thread that nobody waits for.
         """
-        gone = await self._database.write(_file.compact)
+        gone = await self._database.write(_file.compact, abandon=True)
         # Gives the room back to the disk; where somebody reads meanwhile, the next one does.
         with suppress(sqlite3.OperationalError):
-            await self._database.maintain("VACUUM")
+            await self._database.maintain("VACUUM", abandon=True)
         return gone
 
     # What the kernel calls.
 
     def admit(self, backend: str, room: str, turn_id: str) -> _Entry:
         """See `turnstop.open_rooms`: a turn is about to begin."""
-        entry = _Entry(self, self._session << _MARGIN | next(self._count))
+        entry = _Entry(self, self._session << MARGIN | next(self._count))
         self._note(entry.turn, "admitted", (backend, room, turn_id))
         return entry
 
@@ -146,14 +160,19 @@ class Journal(metaclass=OnlyMadeByUs):
             again: only of processes that have been gone for a while: one that is started anew
                 takes up its own.
 
-        **Cancellation:** they are taken over, or not; those which are will be found when this
-        process is gone.
+        Raises:
+            RuntimeError: the journal was closed.
+
+        **Cancellation:** they are taken over, or not; those which are will be found by whoever
+        looks next, here or in another process.
         """
+        if self._closed:
+            raise RuntimeError(f"{self!r} was closed: open it around backends and rooms")
         name = _file.plain(backend)
         silent_for = LAPSES_AFTER if again else 0.0
         try:
             return await self.take_over_where(lambda one: one.backend == name, silent_for)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             # Of what breaks later the writing warns, once.
             if not again:
                 logger.warning("%s: it cannot be seen which turns were left: %s", self._path, error)
@@ -173,20 +192,31 @@ class Journal(metaclass=OnlyMadeByUs):
 
         **Cancellation:** as `take_over`.
         """
-        fn = partial(
-            _file.take_over,
-            ours=self._session,
-            here=self._here,
-            wanted=wanted,
-            silent_for=silent_for,
-            now=time.time(),
-        )
+        # One at a time: what one has taken is not offered to the next.
+        async with self._taking:
+            fn = partial(
+                _file.take_over,
+                ours=self._session,
+                here=self._here,
+                taken=frozenset(self._taken),
+                is_let_go=partial(is_let_go, self._path),
+                wanted=wanted,
+                silent_for=silent_for,
+                now=time.time(),
+            )
+            found, gone = await self._database.write(fn, abandon=True)
+            self._taken.update(one.turn for one in found)
+        for number in gone:
+            forget_hold(self._path, number)
         return [
             Orphan(one.room, one.turn_id, one.address, _Entry(self, one.turn, one.address))
-            for one in await self._database.write(fn, abandon=True)
+            for one in found
         ]
 
     def _note(self, turn: int, kind: str, said: object) -> None:
+        if self._closed and self._failing is None:
+            self._failing = "it was closed: open it around backends and rooms"
+            logger.warning("%s: %s", self._path, self._failing)
         self._notes.append((turn, kind, time.time(), said))
         self._noted += 1
         if self._noted - self._done > _MOST:
@@ -200,6 +230,7 @@ class Journal(metaclass=OnlyMadeByUs):
     async def _saved(self) -> None:
         until = self._noted
         self._urgent.set()
+        self._wanted.set()
         while self._done < until and not self._is_stuck():
             await self._turned.wait()
 
@@ -209,6 +240,7 @@ class Journal(metaclass=OnlyMadeByUs):
 
     # The task.
 
+    @enable_ki_protection
     async def run(self) -> None:
         """Write what is noted.
 
@@ -228,7 +260,13 @@ class Journal(metaclass=OnlyMadeByUs):
 
     async def _write(self) -> None:
         batch = [self._notes.popleft() for _ in range(min(len(self._notes), _BATCH))]
-        fn = partial(_file.put_down, notes=batch, session=self._session, now=time.time())
+        put = partial(_file.put_down, notes=batch, session=self._session, now=time.time())
+
+        def fn(database: sqlite3.Connection) -> None:
+            # Else it would go into a file that nobody finds.
+            self._database.check_place()
+            put(database)
+
         self._writing_since = time.monotonic()
         try:
             await self._database.write(fn, abandon=True)
@@ -255,9 +293,10 @@ class Journal(metaclass=OnlyMadeByUs):
         most = _DROPS + 2 * (self._done - self._dropped_to)
         self._dropped_at, self._dropped_to = trio.current_time(), self._done
         fn = partial(_file.drop, kept=self._kept, most=most, now=time.time())
-        # Whatever fails it fails what is written next, and is told then.
+        # Once, and at once: what is noted meanwhile waits. Whatever fails it fails what is written
+        # next, and is told then.
         with suppress(sqlite3.Error, OSError):
-            await self._database.write(fn, abandon=True)
+            await self._database.write(fn, abandon=True, patience=0.0)
 
     def _fail(self, batch: Sequence[Note], error: Exception) -> None:
         if self._failing is None:
@@ -304,7 +343,11 @@ async def open_journal(
         raise ValueError(f"0 or more is kept: got keep_for={keep_for}, keep_records={keep_records}")
     where, here, kept = _resolve(path), this_session(), Kept(keep_for, keep_records)
     async with open_database(where, _file.SCHEMA) as database:
-        session = await database.write(partial(_file.begin, session=here, now=time.time()))
+        enter = partial(_enter, path=where, session=here, now=time.time())
+        try:
+            session, held = await database.write(enter)
+        except sqlite3.Error as error:
+            raise name_file(where, error) from error
         journal: Journal = Journal._create(where, database, here, session, kept)
         try:
             async with open_service() as service:
@@ -315,10 +358,26 @@ async def open_journal(
                     with trio.move_on_after(_CLOSES_WITHIN, shield=True):
                         await journal._finish()
         finally:
+            journal._closed = True
+            leave = partial(_leave, session=session, held=held)
             with trio.move_on_after(_CLOSES_WITHIN, shield=True), suppress(sqlite3.Error):
-                await database.write(partial(_file.end, session=session), abandon=True)
+                await database.write(leave, abandon=True)
+
+
+def _enter(
+    database: sqlite3.Connection, path: Path, session: Session, now: float
+) -> tuple[int, Hold | None]:
+    # Held before anybody sees the session: without its lock it is taken for gone.
+    number = _file.begin(database, session, now)
+    return number, hold(path, number)
+
+
+def _leave(database: sqlite3.Connection, session: int, held: Hold | None) -> None:
+    _file.end(database, session)
+    if held is not None:
+        held.let_go()
 
 
 def _resolve(path: str | os.PathLike[str]) -> Path:
     # By whatever name it is opened, it is one file.
-    return Path(path).resolve()
+    return Path(os.path.realpath(path))

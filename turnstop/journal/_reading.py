@@ -12,9 +12,11 @@ from typing import Any, Final
 
 import attrs
 
+from .._identity import is_same_place
 from .._sqlite import read_file
 from . import _file
-from ._session import Session, this_session
+from ._said import read_address, read_admitted
+from ._session import Session, is_let_go, this_session
 
 __all__ = ["ListedTurn", "ToldTurn", "list_open", "tell_turns"]
 
@@ -66,7 +68,7 @@ async def list_open(path: Path) -> list[ListedTurn]:
 
     **Cancellation:** changes nothing.
     """
-    fn = partial(_list, here=this_session(), now=time.time())
+    fn = partial(_list, here=this_session(), path=path, now=time.time())
     return await read_file(path, _file.SCHEMA, fn)
 
 
@@ -75,23 +77,27 @@ WITH begun AS (
     SELECT turn, MIN(at) AS since FROM records
     WHERE turn IN (SELECT turn FROM open) GROUP BY turn
 )
-SELECT said, backend, address, host, pid, started, ended, :now - beat, since
+SELECT said, backend, address, session, host, pid, started, ended, :now - beat, since
 FROM open JOIN sessions ON sessions.id = open.session LEFT JOIN begun USING (turn) ORDER BY turn
 """
 
 
-def _list(database: sqlite3.Connection, here: Session, now: float) -> list[ListedTurn]:
-    return [_to_listed(row, here) for row in database.execute(_OPEN, {"now": now}).fetchall()]
+def _list(database: sqlite3.Connection, here: Session, path: Path, now: float) -> list[ListedTurn]:
+    path = path.resolve()
+    return [_to_listed(row, here, path) for row in database.execute(_OPEN, {"now": now}).fetchall()]
 
 
-def _to_listed(row: tuple[Any, ...], here: Session) -> ListedTurn:
-    text, backend, address, host, pid, started, ended, silent_for, since = row
-    said, owner = json.loads(text), Session(host, pid, started)
+def _to_listed(row: tuple[Any, ...], here: Session, path: Path) -> ListedTurn:
+    text, backend, address, number, host, pid, started, ended, silent_for, since = row
+    room, turn_id = read_admitted(text)
+    owner = Session(host, pid, started)
+    if owner.shares_kernel(here) and is_let_go(path, number):
+        ended = True
     return ListedTurn(
-        room=said["room"],
-        turn_id=said["turn_id"],
+        room="?" if room is None else room,
+        turn_id="?" if turn_id is None else turn_id,
         backend=backend,
-        address=address and json.loads(address),
+        address=read_address(address),
         since=since,
         owner=owner,
         silent_for=silent_for,
@@ -102,7 +108,7 @@ def _to_listed(row: tuple[Any, ...], here: Session) -> ListedTurn:
 def _is_alive(owner: Session, here: Session, silent_for: float) -> bool | None:
     if owner.is_dead(here, silent_for):
         return False
-    return True if owner.host == here.host and here.started else None
+    return True if is_same_place(owner.host, here.host) and here.started else None
 
 
 async def tell_turns(path: Path, turn_id: str) -> list[ToldTurn]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from .._records import Settlement, StopRequest
 
-__all__ = ["TELL"]
+__all__ = ["read_address", "read_admitted", "tell"]
 
 _LONGEST: Final = 4000
 
@@ -47,6 +47,7 @@ def _describe(error: BaseException) -> str:
     try:
         return _cut(f"{type(error).__name__}: {error}")
     except Exception:
+        # Then its name alone.
         return type(error).__name__
 
 
@@ -55,13 +56,45 @@ def _quote(text: object) -> str:
 
 
 def _cut(text: object) -> str:
-    return str(text)[:_LONGEST]
+    try:
+        return str(text)[:_LONGEST]
+    except Exception:
+        # What somebody handed in holds up nothing else.
+        return f"a {type(text).__name__} that cannot be told"
 
 
-TELL: Final[Mapping[str, Callable[[Any], str]]] = {
+_TELL: Final[Mapping[str, Callable[[Any], str]]] = {
     "admitted": _admitted,
     "address": quote,
     "asked": _asked,
     "settled": _settled,
 }
 """By the kind of a record, what makes its text of what was noted."""
+
+
+def tell(kind: str, said: Any) -> str:
+    """The text of a record. What somebody handed in and cannot be told is left out."""
+    try:
+        return _TELL[kind](said)
+    except Exception as error:
+        return json.dumps({"not told": type(error).__name__})
+
+
+def read_admitted(text: str) -> tuple[str | None, str | None]:
+    """The room and the turn's id; None where it does not say so."""
+    try:
+        said = json.loads(text)
+    except (TypeError, ValueError):
+        return None, None
+    found = [said.get(name) if isinstance(said, dict) else None for name in ("room", "turn_id")]
+    room, turn_id = (one if isinstance(one, str) else None for one in found)
+    return room, turn_id
+
+
+def read_address(text: str | None) -> str | None:
+    """An address; None where there is none, or it says what no address says."""
+    try:
+        found = None if text is None else json.loads(text)
+    except (TypeError, ValueError):
+        return None
+    return found if isinstance(found, str) else None

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 import attrs
 
-from .._identity import find_host, find_start
+from .._identity import find_host, find_start, is_gone, is_same_place
 
-__all__ = ["LAPSES_AFTER", "Session", "this_session"]
+__all__ = ["LAPSES_AFTER", "Hold", "Session", "forget_hold", "hold", "is_let_go", "this_session"]
 
 LAPSES_AFTER: Final = 30.0
 """Seconds without a sign of life after which a process on another machine is taken for dead."""
@@ -35,13 +38,82 @@ class Session:
             here: the process that asks.
             silent_for: seconds since its last sign of life.
         """
-        if self.host == here.host and here.started:
+        if is_same_place(self.host, here.host) and here.started and self.started:
             # One that stands still gives no sign of life, and is not dead.
-            return find_start(self.pid) != self.started
+            return is_gone(self.pid, self.started)
         return silent_for > LAPSES_AFTER
+
+    def shares_kernel(self, here: Session) -> bool:
+        """Whether a lock of one is seen by the other: in a container, or before a new start too."""
+        there, place = self.host.split(), here.host.split()
+        return there[:1] == place[:1] or there[1:2] == place[1:2] != []
 
 
 def this_session() -> Session:
     """The process that asks."""
     pid = os.getpid()
     return Session(find_host(), pid, find_start(pid))
+
+
+@attrs.frozen
+class Hold:
+    """A lock for as long as a process lives, which the kernel lets go of whatever ends it.
+
+    It tells of a process in another container, of one before the machine's last start, and of one
+    that has become another program without a new pid, which a pid does not.
+    """
+
+    place: str
+    file: int
+
+    def let_go(self) -> None:
+        """It is here no more, and there is nothing to be told of it."""
+        os.close(self.file)
+        _forget(self.place)
+
+
+def _place(path: Path, number: int) -> str:
+    return f"{path}-owner-{number}"
+
+
+def hold(path: Path, number: int) -> Hold | None:
+    """Take the lock of a session of a journal; None where the file system has no such thing."""
+    place = _place(path, number)
+    # Of another file that had this name: whoever holds it has nothing in this one.
+    _forget(place)
+    try:
+        file = os.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(file)
+        _forget(place)
+        return None
+    return Hold(place, file)
+
+
+def is_let_go(path: Path, number: int) -> bool:
+    """Whether a session had its lock, and has let go of it: it is gone, for certain."""
+    try:
+        file = os.open(_place(path, number), os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(file)
+    return True
+
+
+def forget_hold(path: Path, number: int) -> None:
+    """Of a session that is gone nothing is kept."""
+    _forget(_place(path, number))
+
+
+def _forget(place: str) -> None:
+    with suppress(OSError):
+        os.unlink(place)

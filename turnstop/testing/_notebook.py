@@ -53,6 +53,9 @@ class Noted:
         """Keep it."""
         self.settlements.append(settlement)
 
+    def note_left(self) -> None:
+        """Nobody looks next."""
+
     async def saved(self) -> None:
         """Wait until the disk answers.
 
