@@ -68,7 +68,13 @@ MODULES = {
         "transports.aio._threaded",
         "transports.aio._threads",
     ),
-    "executor": ("executor._executor", "executor._job", "executor._run", "executor._task"),
+    "executor": (
+        "executor._executor",
+        "executor._job",
+        "executor._run",
+        "executor._task",
+        "executor._threads",
+    ),
 }
 # The slow ones of the bridge's tests, each in a process of its own: asked last.
 SLOW = ("test_aio_programs.py", "test_aio_early_imports.py")

@@ -335,6 +335,21 @@ async def test_cancelled_is_never_said_before_the_end(order: str) -> None:
         assert (found.status.state, len(found.artifacts)) == (CANCELED, 0)
 
 
+async def test_who_cancels_it_again_and_again_piles_nothing_up() -> None:
+    """It is one wait for one end, and not one more for each caller."""
+    async with open_world(answer_within=0.05) as world, reading(world, "linger") as stream:
+        task = await stream.task()
+        await world.agent.wait_began()
+        for _ in range(5):
+            assert (await world.cancel(task)).status.state == WORKING
+        assert len(world._handler._cancelling) == 1
+        world.agent.release.set()
+        assert await stream.states() == [WORKING, CANCELED]
+        with pytest.raises(TaskNotCancelableError):
+            await world.cancel(task)
+        assert len(world._handler._cancelling) == 0
+
+
 async def test_a_cancel_waits_for_the_end() -> None:
     async with open_world() as world, reading(world, "linger") as stream:
         task = await stream.task()

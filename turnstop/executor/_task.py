@@ -255,9 +255,6 @@ class Task(metaclass=OnlyMadeByUs):
     def _note_left(self) -> None:
         if self.claim is not None:
             self.claim.leave_held()
-        # Also where it was not cancelled: nobody is there to go on.
-        self.abort()
-        self.scope.cancel()
 
     def __repr__(self) -> str:
         return f"<Task {self.task_id} of {self.room!r}: {self.state.value}>"

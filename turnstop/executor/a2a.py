@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, final
 
 from a2a.helpers import get_message_text
@@ -145,7 +146,7 @@ class A2AHandler(DefaultRequestHandler):
         super().__init__(agent_executor, *args, **kwargs)
         self._works = agent_executor
         self._answer_within = answer_within
-        self._cancelling: set[asyncio.Future[Any]] = set()
+        self._cancelling: dict[str, asyncio.Future[wire.Task | None]] = {}
         self._closing = False
 
     async def on_cancel_task(
@@ -155,21 +156,26 @@ class A2AHandler(DefaultRequestHandler):
 
         **Cancellation:** (asyncio's) the task is cancelled all the same.
         """
+        get = wire.GetTaskRequest(id=params.id, tenant=params.tenant)
         if not self._closing:
-            cancelling: asyncio.Future[wire.Task | None] = asyncio.ensure_future(
-                super().on_cancel_task(params, context)
-            )
-            self._cancelling.add(cancelling)
-            cancelling.add_done_callback(self._forget)
+            if (cancelling := self._cancelling.get(params.id)) is not None:
+                # Whoever asks again waits for the same end; but only where it is theirs.
+                await self.on_get_task(get, context)
+                if cancelling.done():
+                    # It may have been refused for whose it was.
+                    return await self.on_cancel_task(params, context)
+            else:
+                cancelling = asyncio.ensure_future(super().on_cancel_task(params, context))
+                self._cancelling[params.id] = cancelling
+                cancelling.add_done_callback(partial(self._forget, params.id))
             await asyncio.wait({cancelling}, timeout=self._answer_within)
             if cancelling.done() and not cancelling.cancelled():
                 return cancelling.result()
-        get = wire.GetTaskRequest(id=params.id, tenant=params.tenant)
         found: wire.Task | None = await self.on_get_task(get, context)
         return found
 
-    def _forget(self, cancelling: asyncio.Future[Any]) -> None:
-        self._cancelling.discard(cancelling)
+    def _forget(self, task_id: str, cancelling: asyncio.Future[Any]) -> None:
+        del self._cancelling[task_id]
         if not cancelling.cancelled() and (error := cancelling.exception()) is not None:
             logger.debug("a cancel was answered by %r", error)
 
@@ -188,7 +194,7 @@ class A2AHandler(DefaultRequestHandler):
         await asyncio.gather(*requests, return_exceptions=True)
         self._closing = True
         # To the SDK a task that is closed has ended, and who waits for that says CANCELED.
-        for cancelling in tuple(self._cancelling):
+        for cancelling in tuple(self._cancelling.values()):
             cancelling.cancel()
         closing = asyncio.ensure_future(super().aclose())
         await asyncio.wait({closing}, timeout=self._answer_within)
