@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -230,6 +230,53 @@ async def test_what_cannot_be_told_takes_nothing_else_away(path: Path, records: 
         assert journal.statistics().lost == 0
     (reason,) = [said["reason"] for kind, said in records() if kind == "asked" and said["reason"]]
     assert reason == "a Mute that cannot be told"
+
+
+async def test_the_writing_is_not_ended_by_ctrl_c(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    protected = []
+
+    async def write(journal: Journal) -> None:
+        protected.append(trio.lowlevel.currently_ki_protected())
+        journal._notes.clear()
+        await trio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(Journal, "_write", write)
+    async with open_journal(path) as journal:
+        journal.admit("agent", "kitchen", "1")
+        with trio.fail_after(10):
+            while not protected:  # noqa: ASYNC110
+                await trio.sleep(0.005)
+        journal._done = journal._noted
+    assert set(protected) == {True}
+
+
+async def test_a_session_whose_end_cannot_be_written_is_let_go_of(
+    path: Path, monkeypatch: pytest.MonkeyPatch, read: Read
+) -> None:
+    monkeypatch.setattr(_journal, "_CLOSES_WITHIN", 0.1)
+    async with AsyncExitStack() as stack:
+        journal = await stack.enter_async_context(open_journal(path))
+        journal.admit("agent", "kitchen", "left")
+        while journal.statistics().waiting:  # noqa: ASYNC110
+            await trio.sleep(0.005)
+        with held(path):
+            await stack.aclose()
+    assert read("SELECT ended FROM sessions") == [(0,)]
+    # This process lives, and the journal does not.
+    async with open_journal(path) as journal:
+        assert [one.turn_id for one in await journal.take_over("agent")] == ["left"]
+
+
+async def test_of_a_journal_nothing_is_left_beside_the_file(path: Path) -> None:
+    async with open_journal(path), open_journal(path):
+        assert len(names(path)) > 3
+    assert names(path) == [path.name]
+
+
+def names(path: Path) -> list[str]:
+    return [one.name for one in path.parent.iterdir()]
 
 
 def rename(old: Path, new: Path) -> None:

@@ -194,7 +194,7 @@ class Journal(metaclass=OnlyMadeByUs):
         """
         # One at a time: what one has taken is not offered to the next.
         async with self._taking:
-            fn = partial(
+            ask = partial(
                 _file.take_over,
                 ours=self._session,
                 here=self._here,
@@ -204,10 +204,15 @@ class Journal(metaclass=OnlyMadeByUs):
                 silent_for=silent_for,
                 now=time.time(),
             )
-            found, gone = await self._database.write(fn, abandon=True)
+
+            def fn(database: sqlite3.Connection) -> list[OpenTurn]:
+                found, gone = ask(database)
+                for number in gone:
+                    forget_hold(self._path, number)
+                return found
+
+            found = await self._database.write(fn, abandon=True)
             self._taken.update(one.turn for one in found)
-        for number in gone:
-            forget_hold(self._path, number)
         return [
             Orphan(one.room, one.turn_id, one.address, _Entry(self, one.turn, one.address))
             for one in found
@@ -362,6 +367,9 @@ async def open_journal(
             leave = partial(_leave, session=session, held=held)
             with trio.move_on_after(_CLOSES_WITHIN, shield=True), suppress(sqlite3.Error):
                 await database.write(leave, abandon=True)
+            if held is not None:
+                # Where the file could not say that it has ended.
+                held.let_go()
 
 
 def _enter(
@@ -375,7 +383,7 @@ def _enter(
 def _leave(database: sqlite3.Connection, session: int, held: Hold | None) -> None:
     _file.end(database, session)
     if held is not None:
-        held.let_go()
+        held.forget()
 
 
 def _resolve(path: str | os.PathLike[str]) -> Path:

@@ -64,11 +64,17 @@ class Hold:
     """
 
     place: str
-    file: int
+    _files: list[int]
 
     def let_go(self) -> None:
-        """It is here no more, and there is nothing to be told of it."""
-        os.close(self.file)
+        """It is gone, for whoever looks. Any number of times, by any thread."""
+        # Whoever gets it closes it: the number may be another file's then.
+        with suppress(IndexError):
+            os.close(self._files.pop())
+
+    def forget(self) -> None:
+        """It is gone, and nothing is to be told of it."""
+        self.let_go()
         _forget(self.place)
 
 
@@ -91,7 +97,7 @@ def hold(path: Path, number: int) -> Hold | None:
         os.close(file)
         _forget(place)
         return None
-    return Hold(place, file)
+    return Hold(place, [file])
 
 
 def is_let_go(path: Path, number: int) -> bool:
