@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ from turnstop import BackendLost
 from turnstop._identity import find_start
 from turnstop.abc import How, Proof
 from turnstop.events import Event
+from turnstop.transports import orphans, proctable
 from turnstop.transports.orphans import ProcessAddress, attach_process, new_mark
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
@@ -70,11 +73,14 @@ def ended(child: Child) -> Iterator[Child]:
     child.process.wait()
     assert child.process.stdout is not None
     child.process.stdout.close()
+    for left in proctable._find_marked(dict([child.address.mark])):
+        os.kill(left.process.pid, signal.SIGKILL)
 
 
 async def test_what_ignores_its_end_or_has_left_is_ended_too(stubborn: Child) -> None:
-    before = await stubborn.address.find()
-    assert len({one.session for one in before}) == 2
+    with trio.fail_after(30):
+        while len({one.session for one in await stubborn.address.find()}) < 2:  # noqa: ASYNC110
+            await trio.sleep(0.01)
     turn = attach_process(str(stubborn.address))
     begun = time.monotonic()
     sent: list[float] = []
@@ -124,10 +130,13 @@ async def test_the_machine_was_started_since(meek: Child) -> None:
     assert (await attach_process(str(before)).follow(Reader())).proof is Proof.PROCESS
 
 
-@pytest.mark.parametrize("part", [0, 2])
-async def test_what_cannot_be_seen_here_is_not_said_to_be_gone(part: int, meek: Child) -> None:
+@pytest.mark.parametrize("others", [(0, 1), (2,)])
+async def test_what_cannot_be_seen_here_is_not_said_to_be_gone(
+    others: tuple[int, ...], meek: Child
+) -> None:
     parts = meek.address.host.split()
-    parts[part] = "another"
+    for part in others:
+        parts[part] = "another"
     with pytest.raises(BackendLost, match="see there"):
         attach_process(str(attrs.evolve(meek.address, host=" ".join(parts))))
 
@@ -174,3 +183,92 @@ async def test_of_the_tools_only_what_the_turn_has_begun_is_its_own(meek: Child)
         for one in (earlier, mine, helper):
             one.kill()
             one.wait()
+
+
+class NoFiles:
+    """A process that cannot open a file any more, for as long as this lasts."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+
+    def __enter__(self) -> None:
+        def refuse(*_: object, **__: object) -> None:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        self._monkeypatch.setattr(proctable, "open", refuse, raising=False)
+        self._monkeypatch.setattr(proctable.os, "listdir", refuse)
+
+    def __exit__(self, *_: object) -> None:
+        self._monkeypatch.undo()
+
+
+async def test_what_cannot_be_seen_now_is_not_said_to_be_gone(
+    meek: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = attach_process(str(meek.address))
+    ends = []
+
+    async def follow() -> None:
+        ends.append(await turn.follow(Reader()))
+
+    async with trio.open_nursery() as nursery:
+        with NoFiles(monkeypatch):
+            await turn.look()
+            nursery.start_soon(follow)
+            for call in (turn.kill, turn.leftovers, meek.address.find):
+                with pytest.raises(BackendLost, match=r"cannot be read now: .*Too many open files"):
+                    await call()
+            await trio.sleep(0.2)
+            assert ends == []
+            assert meek.process.poll() is None
+        await turn.cancel(lambda: None)
+        await trio.to_thread.run_sync(meek.process.wait)
+    assert [end.proof for end in ends] == [Proof.PROCESS]
+
+
+async def test_where_no_processes_are_shown_nothing_is_said_of_them(
+    meek: Child, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(proctable, "_PROC", tmp_path)
+    with pytest.raises(BackendLost, match=f"see that pid {meek.process.pid} has ended"):
+        attach_process(str(meek.address))
+
+
+async def test_a_machine_that_was_given_another_name_is_the_same(meek: Child) -> None:
+    _, *rest = meek.address.host.split()
+    renamed = attrs.evolve(meek.address, host=" ".join(["another-name", *rest]))
+    assert [one.pid for one in await renamed.find()] == [meek.process.pid]
+    attach_process(str(renamed))
+
+
+async def test_where_its_last_start_cannot_be_told_nothing_is_gone(
+    meek: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = attach_process(str(meek.address))
+    monkeypatch.setattr(orphans, "find_host", lambda: meek.address.host.split()[0])
+    for call in (meek.address.find, turn.leftovers):
+        with pytest.raises(BackendLost, match="cannot be told now"):
+            await call()
+    with pytest.raises(BackendLost, match="cannot be told now"):
+        attach_process(str(meek.address))
+
+
+async def test_the_table_is_not_looked_through_while_what_is_known_lives(
+    meek: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+    look = proctable._find_marked
+
+    def count(marks: object) -> object:
+        looks.append(marks)
+        return look(dict([meek.address.mark]))
+
+    monkeypatch.setattr(proctable, "_find_marked", count)
+    turn = attach_process(str(meek.address))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(turn.follow, Reader())
+        await trio.sleep(0.5)
+        assert len(looks) == 1
+        meek.process.kill()
+        meek.process.wait()
+    assert len(looks) == 2

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TypeAlias, final
 
 import attrs
 import trio
 
+from .._errors import BackendLost
 from .proctable import Marked, TableEntry, end_processes, find_marked
 
 __all__ = ["Look", "Offspring", "open_clearing"]
@@ -90,5 +91,5 @@ async def open_clearing(mark: tuple[str, str]) -> AsyncGenerator[None, None]:
     try:
         yield
     finally:
-        with trio.move_on_after(_CLEARED_WITHIN, shield=True):
+        with trio.move_on_after(_CLEARED_WITHIN, shield=True), suppress(BackendLost):
             await end_processes(find, grace=0.2, patience=1.0)

@@ -10,16 +10,24 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import ClassVar, Final, Self, TypeAlias, final
 
 import attrs
 import trio
 
 from .._errors import BackendError, BackendLost
-from .._identity import find_host, find_start
+from .._identity import find_host, find_start, is_same_place
 from ..abc import Emit, End, How, Proof
 from .offspring import Look, Offspring
-from .proctable import TableEntry, end_processes, find_marked, find_session
+from .proctable import (
+    TableEntry,
+    end_processes,
+    find_marked,
+    find_session,
+    has_table,
+    still_alive,
+)
 
 __all__ = [
     "PROCESS",
@@ -103,8 +111,12 @@ class ProcessAddress:
 
     @property
     def counts(self) -> bool:
-        """Whether its pid and its times mean something here; not once the machine was restarted."""
-        return self.host == find_host()
+        """Whether its pid and its times mean something here; not once the machine was restarted.
+
+        Raises:
+            BackendLost: that cannot be told now.
+        """
+        return is_same_place(self.host, _find_here(self.host))
 
     async def find(self) -> list[TableEntry]:
         """What is alive of it: itself, its session, and what carries its mark and is no tool.
@@ -177,19 +189,33 @@ class OrphanedTurn:
 
         **Cancellation:** changes nothing.
         """
-        if not await self._find():
-            await self._learn()
+        with suppress(BackendLost):  # `follow` looks again
+            if not await self._find():
+                await self._learn()
 
     async def follow(self, emit: Emit) -> End:
         """Wait until nothing of it is alive."""
         if self._end is None:
-            while await self._find():  # noqa: ASYNC110 - a stranger's death is no event
-                await trio.sleep(_LOOK_EVERY)
+            await self._wait_gone()
             await self._learn()
         if isinstance(self._end, End):
             return self._end
         assert self._end is not None
         raise self._end
+
+    async def _wait_gone(self) -> None:
+        found: Sequence[TableEntry] | None = None
+        while found is None or found:
+            try:
+                # A stranger's death is no event. The whole table is looked through only when those
+                # that are known have ended.
+                while found := still_alive(found or ()):  # noqa: ASYNC110
+                    await trio.sleep(_LOOK_EVERY)
+                found = await self._find()
+            except BackendLost:
+                # What cannot be seen now is not gone.
+                found = None
+                await trio.sleep(_LOOK_EVERY)
 
     async def _learn(self) -> None:
         try:
@@ -247,6 +273,8 @@ def attach_process(
     """
     process = ProcessAddress.parse(address)
     check_reach(process.host, process.pid)
+    if not has_table():
+        raise BackendLost(f"no process is shown here: see that pid {process.pid} has ended")
     return OrphanedTurn(process, grace=grace, tell=tell, tools=tools)
 
 
@@ -256,8 +284,19 @@ def check_reach(host: str, pid: int) -> None:
     Raises:
         BackendLost: it ran elsewhere.
     """
-    there, here = host.split(), find_host().split()
+    found = _find_here(host)
+    if is_same_place(host, found):
+        return
+    there, here = host.split(), found.split()
+    if there[1:2] == here[1:2] != []:
+        raise BackendLost(f"pid {pid} ran in another container: see there that it has ended")
     if there[0] != here[0]:
         raise BackendLost(f"pid {pid} ran on {there[0]}: see there that it has ended")
-    if there[1:2] == here[1:2] and there != here:
-        raise BackendLost(f"pid {pid} ran in another container: see there that it has ended")
+
+
+def _find_here(host: str) -> str:
+    here = find_host()
+    if len(here.split()) < len(host.split()):
+        # Which start of the machine this is stands in a file, which may not be opened now.
+        raise BackendLost("where this process runs cannot be told now: see what it has opened")
+    return here

@@ -125,7 +125,7 @@ class ChildProcess:
             await self._climb(grace)
             nursery.cancel_scope.cancel()
         await self.stdout.aclose()
-        with trio.move_on_after(1.0):
+        with trio.move_on_after(1.0), suppress(BackendLost):
             await proctable.end_processes(self._left, grace=0.2, patience=0.5)
 
     async def _climb(self, grace: Grace) -> None:

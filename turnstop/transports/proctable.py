@@ -7,8 +7,10 @@ itself can tell.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -18,6 +20,8 @@ from typing import TypeVar
 import attrs
 import trio
 
+from .._errors import BackendLost
+
 __all__ = [
     "Marked",
     "TableEntry",
@@ -25,6 +29,7 @@ __all__ = [
     "find_marked",
     "find_session",
     "has_table",
+    "still_alive",
     "ticks_now",
 ]
 
@@ -39,6 +44,9 @@ _ENVIRONMENT = slice(47, 49)
 _LOOK_AGAIN_AFTER = 0.0005
 _REPLACED_WITHIN = 1.0
 _LOOKERS_LIMIT = 8
+# What is not seen for these is not gone.
+_SHORT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_trouble = threading.local()
 _lookers: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("turnstop lookers")
 
 
@@ -72,6 +80,11 @@ class Marked:
     environment: Mapping[str, str] = attrs.field(repr=False, eq=False)
 
 
+def still_alive(processes: Iterable[TableEntry]) -> list[TableEntry]:
+    """Which of these run still; no others are looked for."""
+    return _alive(processes)
+
+
 def has_table() -> bool:
     """Whether this system has a process table that can be read here."""
     return (_PROC / "self/stat").exists()
@@ -93,6 +106,9 @@ async def find_marked(marks: Mapping[str, str]) -> list[Marked]:
     dropped its environment is found while a marked process is its ancestor or leads its session.
     This process and its ancestors are never found.
 
+    Raises:
+        BackendLost: the table cannot be read now, as when no file can be opened any more.
+
     **Cancellation:** leaves the looking thread to end by itself; nothing else is left.
     """
     return await _look(partial(_find_marked, marks))
@@ -100,6 +116,9 @@ async def find_marked(marks: Mapping[str, str]) -> list[Marked]:
 
 async def find_session(session: int, *, since: int) -> list[TableEntry]:
     """Find the live processes of a session that started at `since` (ticks) or later.
+
+    Raises:
+        BackendLost: as `find_marked`.
 
     **Cancellation:** as `find_marked`.
     """
@@ -112,7 +131,16 @@ async def find_session(session: int, *, since: int) -> list[TableEntry]:
 
 
 async def _look(look: Callable[[], T]) -> T:
-    return await trio.to_thread.run_sync(look, abandon_on_cancel=True, limiter=_limiter())
+    whole = partial(_see_whole, look)
+    return await trio.to_thread.run_sync(whole, abandon_on_cancel=True, limiter=_limiter())
+
+
+def _see_whole(look: Callable[[], T]) -> T:
+    _trouble.error = None
+    found = look()
+    if (error := _trouble.error) is not None:
+        raise BackendLost(f"the process table cannot be read now: {error}") from error
+    return found
 
 
 def _limiter() -> trio.CapacityLimiter:
@@ -235,7 +263,8 @@ def _ancestry(table: Mapping[int, TableEntry]) -> set[int]:
 def _read_table() -> dict[int, TableEntry]:
     try:
         names = os.listdir(_PROC)
-    except OSError:
+    except OSError as error:
+        _note(error)
         return {}
     found = (_read_entry(int(name)) for name in names if name.isdigit())
     return {entry.pid: entry for entry in found if entry is not None}
@@ -266,8 +295,14 @@ def _read(pid: int, name: str) -> bytes:
     try:
         with open(f"{_PROC}/{pid}/{name}", "rb", buffering=0) as file:
             return file.read()
-    except OSError:
+    except OSError as error:
+        _note(error)
         return b""
+
+
+def _note(error: OSError) -> None:
+    if error.errno in _SHORT_OF:
+        _trouble.error = error
 
 
 def _alive(processes: Iterable[TableEntry]) -> list[TableEntry]:
