@@ -56,10 +56,11 @@ class TurnLog:
                     work.replies.append(frame.get("result", frame.get("error")))
 
     def _note_told(self, number: object, turn: str) -> None:
+        now = trio.current_time()
         for work in self.works:
             if work.name == turn:
-                self._telling[number] = (work, trio.current_time())
-                work.told_at.append(trio.current_time())
+                self._telling[number] = (work, now)
+                work.told_at.append(now)
 
     def _note_answer(self, frame: Any) -> None:
         started = self._starting.pop(frame.get("id"), None)
