@@ -132,7 +132,7 @@ class Executor(metaclass=OnlyMadeByUs):
         """A snapshot."""
         cancelled = sum(task.is_cancelled for task in self._tasks.values())
         stragglers = self._stragglers.items()
-        alive = (name for name, one in stragglers if one.outcome is None or one.threads.alive)
+        alive = (name for name, one in stragglers if not one.threads.left or one.threads.alive)
         return ExecutorStatistics(len(self._tasks), cancelled, dict(self._told), tuple(alive))
 
     def __repr__(self) -> str:
