@@ -159,7 +159,8 @@ class Backend(Protocol[Content_contra]):
     Optional members, found by name: `forget` (`SupportsForget`), `attach` (`SupportsAttach`),
     `check_nesting` (`SupportsNesting`), `name` (a str: by it a journal tells whose turns are
     whose, also in the next process; the class's full name by default), and `announces` (a bool:
-    True where no `start` sends anything that it has not announced).
+    True where no `start` sends anything that it has not announced: a journal then has a turn from
+    its announcement on).
     """
 
     async def start(self, request: Request[Content_contra], /) -> RemoteTurn:

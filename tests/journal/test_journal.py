@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import trio
 
-from turnstop import Ending, Rooms, open_rooms
+from turnstop import Ending, Rooms, Settlement, open_rooms
 from turnstop.abc import Emit, End, How, RemoteTurn, Request
 from turnstop.journal import Journal, _journal, open_journal
 
@@ -188,6 +188,25 @@ async def test_what_waits_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch
     assert journal.statistics().waiting == 0
 
 
+async def test_of_what_waits_for_a_disk_only_the_text_is_kept(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_journal, "_AGAIN_AFTER", 0.01)
+    monkeypatch.setattr(_journal, "_BATCH", 3)
+    async with opened(path, Agent()) as (journal, rooms):
+        journal._database._writer.execute("PRAGMA query_only = ON")
+        for _ in range(3):
+            await stop_one(rooms)
+        with trio.fail_after(10):
+            # Nothing is under way, and all were tried.
+            while len(journal._notes) < 12 or any(  # noqa: ASYNC110
+                isinstance(said, Settlement) for *_, said in journal._notes
+            ):
+                await trio.sleep(0.005)
+        journal._database._writer.execute("PRAGMA query_only = OFF")
+    assert journal.statistics().waiting == 0
+
+
 async def test_what_no_file_takes_as_text_is_told_all_the_same(
     path: Path, records: Records
 ) -> None:
@@ -352,7 +371,7 @@ async def test_a_compaction_is_left_at_once(path: Path) -> None:
 async def test_dropping_waits_for_no_other_program(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_journal(path, keep_records=1e30) as journal:
+    async with open_journal(path, keep_for=0, keep_records=1e30) as journal:
         with held(path):
             begun = time.monotonic()
             await journal._drop()

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from .._sqlite import Schema
-from ._said import read_address, read_admitted, tell
+from ._said import Told, read_address, read_admitted, tell
 from ._session import Session
 
 __all__ = [
@@ -116,18 +116,23 @@ def _insert(database: sqlite3.Connection, rows: Sequence[tuple[int, str, float, 
     database.execute(new, tuple(itertools.chain.from_iterable(rows)))
 
 
-def put_down(database: sqlite3.Connection, notes: Sequence[Note], session: int, now: float) -> None:
-    """Write some notes, in their order, and that the session lives."""
+def put_down(database: sqlite3.Connection, notes: list[Note], session: int, now: float) -> None:
+    """Write some notes, in their order, and that the session lives.
+
+    Of what cannot be written the texts alone are kept in `notes`: an error would keep much more.
+    """
     database.execute("UPDATE sessions SET beat = ? WHERE id = ?", (now, session))
     if not notes:
         return
     rows = []
     opened: dict[int, list[Any]] = {}
     settled, moved = [], []
-    for turn, kind, at, said in notes:
+    for place, (turn, kind, at, said) in enumerate(notes):
         # Here, in the thread: it takes time, and is anybody's code.
         text = tell(kind, said)
         rows.append((turn, kind, at, text))
+        if kind == "settled":
+            notes[place] = (turn, kind, at, Told(text))
         if kind == "admitted":
             opened[turn] = [turn, session, plain(said[0]), text, None]
         elif kind == "address" and turn in opened:

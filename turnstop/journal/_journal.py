@@ -264,7 +264,8 @@ class Journal(metaclass=OnlyMadeByUs):
                 self._wanted.set()
 
     async def _write(self) -> None:
-        batch = [self._notes.popleft() for _ in range(min(len(self._notes), _BATCH))]
+        most = _BATCH if self._failing is None else _MOST
+        batch = [self._notes.popleft() for _ in range(min(len(self._notes), most))]
         put = partial(_file.put_down, notes=batch, session=self._session, now=time.time())
 
         def fn(database: sqlite3.Connection) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from .._records import Settlement, StopRequest
 
-__all__ = ["read_address", "read_admitted", "tell"]
+__all__ = ["Told", "read_address", "read_admitted", "tell"]
 
 _LONGEST: Final = 4000
 
@@ -72,8 +72,16 @@ _TELL: Final[Mapping[str, Callable[[Any], str]]] = {
 """By the kind of a record, what makes its text of what was noted."""
 
 
+class Told(str):
+    """The text of a record, made before."""
+
+    __slots__ = ()
+
+
 def tell(kind: str, said: Any) -> str:
     """The text of a record. What somebody handed in and cannot be told is left out."""
+    if isinstance(said, Told):
+        return said
     try:
         return _TELL[kind](said)
     except Exception as error:
