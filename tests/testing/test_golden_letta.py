@@ -110,12 +110,19 @@ def another_tool(server: RecordingLetta) -> None:
     server.ask = lambda work, tool="": ask(work, "bake")  # type: ignore[method-assign]
 
 
+def no_marks(server: RecordingLetta) -> None:
+    begin = server._begin
+    server._begin = lambda *about: begin(*about[:3], None)  # type: ignore[method-assign]
+
+
 DISHONEST = [
     ("stop_while_running", no_end, "<- stop_reason cancelled: does not come"),
     ("two_turns", no_words, "<- assistant_message: does not come"),
     ("fail", another_end, "<- error: does not come"),
     ("approve", another_tool, "said.tool_call.name is"),
     ("agent_stop", no_end, "<- end: does not come"),
+    ("left_unnamed", no_marks, "body.0.request_id is"),
+    ("left_finished", another_end, "body.stop_reason is"),
 ]
 
 

@@ -32,9 +32,25 @@ RULES: dict[str, Rule] = {
     "<- POST cancel": Rule(values=("status",), anywhere=True),
     # How often it is asked, and whether the server lets go of the model in time, is luck.
     "-> GET steps": Rule(ids=("path.2",), repeats=True),
-    "<- GET steps": Rule(values=("status",), kinds=("body.0.id",), repeats=True),
+    "<- GET steps": Rule(
+        values=("status",),
+        kinds=("body.0.id", "body.0.request_id"),
+        repeats=True,
+        anywhere=True,
+    ),
+    "-> GET runs": Rule(repeats=True),
+    "<- GET runs": Rule(
+        values=("status", "body.0.status", "body.0.stop_reason"),
+        ids=("body.0.id", "body.0.conversation_id"),
+        repeats=True,
+    ),
+    "-> GET run": Rule(ids=("path.2",), repeats=True),
+    "<- GET run": Rule(
+        values=("status", "body.status", "body.stop_reason"), ids=("body.id",), repeats=True
+    ),
     "-> GET trace": Rule(ids=("path.2",), repeats=True),
-    "<- GET trace": Rule(values=("status",), repeats=True),
+    # The answer to the cancel crosses these too.
+    "<- GET trace": Rule(values=("status",), repeats=True, anywhere=True),
     "<- ping": Rule(ids=("said.run_id",)),
     # The model says it in pieces, of which a stop lets through some, before and after its answer.
     "<- assistant_message": Rule(ids=_IDS, kinds=("said.content",), repeats=True, anywhere=True),
@@ -70,7 +86,8 @@ def _name(body: Mapping[str, Any]) -> str:
     asked = body.get("body") if "ask" in body else None
     messages = asked.get("messages", [{}]) if isinstance(asked, dict) else [{}]
     approves = messages[0].get("type") == "approval"
-    return f"{method} {body['path'][-1]}{' approval' if approves else ''}"
+    what = "run" if body["path"][-2] == "runs" else body["path"][-1]
+    return f"{method} {what}{' approval' if approves else ''}"
 
 
 def _event(body: Mapping[str, Any]) -> str:

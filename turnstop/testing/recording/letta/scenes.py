@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
+
+import trio
 
 from ...._errors import BackendError
 from ...._rooms import open_rooms
-from ....abc import Backend, Request
-from ....events import Text
+from ....abc import Backend, Request, SupportsAttach
+from ....events import Event, Text
 from .. import _scenes as scenes
 
 __all__ = ["SCENES", "Scene", "World"]
@@ -70,6 +72,57 @@ async def _cancel_too_late(backend: Backend[Any], world: World) -> None:
     remote = await backend.start(Request("kitchen", "1", world.message("answer")))
     await remote.follow(scenes.Unheard())
     await remote.cancel(lambda: None)
+
+
+class _Listening(scenes.Unheard):
+    """Notes that something was said."""
+
+    def __init__(self) -> None:
+        self.heard = trio.Event()
+
+    def __call__(self, event: Event, /) -> None:
+        if isinstance(event, Text):
+            self.heard.set()
+
+
+async def _leave(backend: Backend[Any], world: World) -> None:
+    """A run that goes on is taken up by what was announced of it."""
+    said: list[str] = []
+
+    async def announce(address: str) -> None:
+        said.append(address)
+
+    remote = await backend.start(Request("kitchen", "1", world.message("park"), announce=announce))
+    ears = _Listening()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(remote.follow, ears)
+        await ears.heard.wait()
+        left = await _taking_up(backend).attach(said[0])
+        await left.cancel(lambda: None)
+
+
+@_conversation()
+async def _left_unnamed(backend: Backend[Any], world: World) -> None:
+    await _leave(backend, world)
+
+
+@_conversation()
+async def _left_finished(backend: Backend[Any], world: World) -> None:
+    remote = await backend.start(Request("kitchen", "1", world.message("answer")))
+    await remote.follow(scenes.Unheard())
+    # The server writes it down some time later.
+    await trio.sleep(1.0)
+    left = await _taking_up(backend).attach(getattr(remote, "address", ""))
+    await left.follow(scenes.Unheard())
+
+
+def _taking_up(backend: Any) -> SupportsAttach:
+    return cast("SupportsAttach", backend)
+
+
+@_agent()
+async def _agent_left_unnamed(backend: Backend[Any], world: World) -> None:
+    await _leave(backend, world)
 
 
 @_agent()
