@@ -71,6 +71,7 @@ _DENIES: Unseen = {
 }
 
 _CALLED = "a function is called when its turn is followed: nothing leaves before its start is over"
+_PROMPTED = "a prompt is written when its turn is followed: nothing leaves before its start is over"
 _FOLLOWED = ("what_begins_is_announced", "AnnouncedWhenItHasBegun")
 
 UNSEEN: Mapping[str, Unseen] = {
@@ -85,8 +86,9 @@ UNSEEN: Mapping[str, Unseen] = {
         ("late_words_stay_with_their_turn", "LateWordsGoToTheNext"): _MUTE,
         ("late_words_stay_with_their_turn", "late_words_are_kept_for_the_next"): _MUTE,
     },
-    "acp": _NOTIFICATION,
-    "acp-shared": _NOTIFICATION,
+    "acp": {**_NOTIFICATION, _FOLLOWED: _PROMPTED},
+    "acp-shared": {**_NOTIFICATION, _FOLLOWED: _PROMPTED},
+    **{f"acp-{name}": {_FOLLOWED: _PROMPTED} for name in ("claude", "codex", "copilot", "qwen")},
     "a2a": _HEALED,
     "a2a-polling": {
         **_HEALED,

@@ -95,8 +95,8 @@ class EndIsForgotten(Backend):
 
 
 @in_adapter("old_address_harms_nobody")
-class AddressIsOfTheNewest(Backend):
-    """An address is taken for one of what was begun last, as where a conversation is told."""
+class NewestIsTold(Backend):
+    """What is taken up is told to stop as whatever works there now, as by its conversation."""
 
     newest: ClassVar[list[Turn]] = []
 
@@ -106,10 +106,10 @@ class AddressIsOfTheNewest(Backend):
         return turn
 
     async def take_up(self, address: str) -> Any:
-        turn = await super().take_up(address)
-        if self.newest and self.newest[0].lives:
-            vars(turn)["remote"] = self.newest[0].remote
-        return turn
+        for turn in self.newest:
+            if turn.lives:
+                await turn.remote.cancel(lambda: None)
+        return await super().take_up(address)
 
 
 @in_adapter("foreign_address_tells_nothing")
