@@ -24,6 +24,7 @@ __all__ = [
     "compact",
     "drop",
     "end",
+    "keep_texts",
     "plain",
     "put_down",
     "take_over",
@@ -116,23 +117,26 @@ def _insert(database: sqlite3.Connection, rows: Sequence[tuple[int, str, float, 
     database.execute(new, tuple(itertools.chain.from_iterable(rows)))
 
 
-def put_down(database: sqlite3.Connection, notes: list[Note], session: int, now: float) -> None:
-    """Write some notes, in their order, and that the session lives.
+def keep_texts(notes: Sequence[Note]) -> list[Note]:
+    """The notes that wait for a disk: without what they were made of, which may be large."""
+    return [
+        (turn, kind, at, Told(tell(kind, said)) if kind == "settled" else said)
+        for turn, kind, at, said in notes
+    ]
 
-    Of what cannot be written the texts alone are kept in `notes`: an error would keep much more.
-    """
+
+def put_down(database: sqlite3.Connection, notes: Sequence[Note], session: int, now: float) -> None:
+    """Write some notes, in their order, and that the session lives."""
     database.execute("UPDATE sessions SET beat = ? WHERE id = ?", (now, session))
     if not notes:
         return
     rows = []
     opened: dict[int, list[Any]] = {}
     settled, moved = [], []
-    for place, (turn, kind, at, said) in enumerate(notes):
+    for turn, kind, at, said in notes:
         # Here, in the thread: it takes time, and is anybody's code.
         text = tell(kind, said)
         rows.append((turn, kind, at, text))
-        if kind == "settled":
-            notes[place] = (turn, kind, at, Told(text))
         if kind == "admitted":
             opened[turn] = [turn, session, plain(said[0]), text, None]
         elif kind == "address" and turn in opened:

@@ -277,7 +277,7 @@ class Journal(metaclass=OnlyMadeByUs):
         try:
             await self._database.write(fn, abandon=True)
         except (sqlite3.Error, OSError) as error:
-            self._fail(batch, error)
+            await self._fail(batch, error)
         except Exception:
             # What somebody handed in cannot be told; tried again it would hold up all the rest.
             logger.exception("%d notes cannot be told, and are lost", len(batch))
@@ -304,12 +304,16 @@ class Journal(metaclass=OnlyMadeByUs):
         with suppress(sqlite3.Error, OSError):
             await self._database.write(fn, abandon=True, patience=0.0)
 
-    def _fail(self, batch: Sequence[Note], error: Exception) -> None:
+    async def _fail(self, batch: Sequence[Note], error: Exception) -> None:
         if self._failing is None:
             text = "%s cannot be written, and turns go on without: %s. Free the disk, or look at it"
             logger.warning(text, self._path, error)
         self._failing = f"{type(error).__name__}: {error}"
-        self._notes.extendleft(reversed(batch))
+        # In a thread, which waits for nobody else's: it is anybody's code.
+        kept = await trio.to_thread.run_sync(
+            _file.keep_texts, batch, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1)
+        )
+        self._notes.extendleft(reversed(kept))
 
     async def _finish(self) -> None:
         until = self._noted
