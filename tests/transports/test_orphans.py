@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -73,7 +74,7 @@ def ended(child: Child) -> Iterator[Child]:
     child.process.wait()
     assert child.process.stdout is not None
     child.process.stdout.close()
-    for left in proctable._find_marked(dict([child.address.mark])):
+    for left in proctable._pick_marked(proctable._Table(), dict([child.address.mark])):
         os.kill(left.process.pid, signal.SIGKILL)
 
 
@@ -257,13 +258,13 @@ async def test_the_table_is_not_looked_through_while_what_is_known_lives(
     meek: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = []
-    look = proctable._find_marked
+    look = proctable._pick_marked
 
-    def count(marks: object) -> object:
+    def count(table: Any, marks: dict[str, str]) -> object:
         looks.append(marks)
-        return look(dict([meek.address.mark]))
+        return look(table, marks)
 
-    monkeypatch.setattr(proctable, "_find_marked", count)
+    monkeypatch.setattr(proctable, "_pick_marked", count)
     turn = attach_process(str(meek.address))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(turn.follow, Reader())

@@ -1,5 +1,6 @@
 """The process table: marks are found wherever a process went, and only that one is ended."""
 
+import errno
 import itertools
 import os
 import signal
@@ -7,14 +8,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from turnstop import BackendLost
 from turnstop.transports import proctable
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
@@ -342,7 +345,7 @@ def test_looks_that_outlived_their_run_hold_up_no_other_run() -> None:
     async def abandon() -> None:
         async with trio.open_nursery() as nursery:
             for _ in range(20):
-                nursery.start_soon(proctable._look, over.wait)
+                nursery.start_soon(proctable._look, lambda _: over.wait())
             await wait_all_tasks_blocked()
             nursery.cancel_scope.cancel()
 
@@ -355,6 +358,99 @@ def test_looks_that_outlived_their_run_hold_up_no_other_run() -> None:
         trio.run(look)
     finally:
         over.set()
+
+
+@attrs.define
+class Slow:
+    """Looks that take until they are let go."""
+
+    go: threading.Event = attrs.field(factory=threading.Event)
+    asked: list[int] = attrs.field(factory=list)
+
+    def look(self, questions: Sequence[Any]) -> tuple[list[Any], str]:
+        self.asked.append(len(questions))
+        self.go.wait()
+        return [question(None) for question in questions], ""
+
+    async def begun(self, looks: int) -> None:
+        with trio.fail_after(30):
+            while len(self.asked) < looks:  # noqa: ASYNC110 - a thread gives no event
+                await trio.sleep(0.001)
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
+    slow = Slow()
+    monkeypatch.setattr(proctable, "_answer", slow.look)
+    yield slow
+    slow.go.set()
+
+
+async def test_who_asks_during_a_look_shares_the_next_one(slow: Slow) -> None:
+    answers: dict[int, int] = {}
+
+    async def ask(number: int) -> None:
+        answers[number] = await proctable._look(lambda _: number)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, 0)
+        await slow.begun(1)
+        for number in range(1, 50):
+            nursery.start_soon(ask, number)
+        await wait_all_tasks_blocked()
+        assert slow.asked == [1]
+        slow.go.set()
+    assert slow.asked == [1, 49]
+    assert answers == {number: number for number in range(50)}
+
+
+async def test_a_look_whose_looker_is_cancelled_is_taken_by_the_next(slow: Slow) -> None:
+    answers: list[str] = []
+
+    async def ask() -> None:
+        answers.append(await proctable._look(lambda _: "it"))
+
+    async with trio.open_nursery() as nursery:
+        scopes = [trio.CancelScope() for _ in range(3)]
+
+        async def ask_in(scope: trio.CancelScope) -> None:
+            with scope:
+                await ask()
+
+        for scope in scopes:
+            nursery.start_soon(ask_in, scope)
+            await wait_all_tasks_blocked()
+        # The first one looks; the others wait for the next look, which one of them leads.
+        scopes[0].cancel()
+        await slow.begun(2)
+        assert slow.asked == [1, 2]
+        scopes[1].cancel()
+        await wait_all_tasks_blocked()
+        nursery.start_soon(ask)
+        slow.go.set()
+    assert answers == ["it", "it"]
+
+
+async def test_a_look_that_cannot_see_all_tells_everybody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENFILE, "no file can be opened")
+
+    monkeypatch.setattr(proctable, "open", refuse, raising=False)
+    lost = []
+
+    async def ask() -> None:
+        with pytest.raises(BackendLost, match="cannot be read now") as caught:
+            await proctable.find_marked({MARK: "nobody"})
+        lost.append(caught.value)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(ask)
+    assert len({id(one) for one in lost}) == 3
+    monkeypatch.undo()
+    assert await proctable.find_marked({MARK: "nobody"}) == []
 
 
 async def test_the_environment_of_a_stranger_is_not_taken_apart(

@@ -13,9 +13,9 @@ import signal
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import trio
@@ -48,6 +48,7 @@ _LOOKERS_LIMIT = 8
 _SHORT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _trouble = threading.local()
 _lookers: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("turnstop lookers")
+_looks: trio.lowlevel.RunVar[_Looks] = trio.lowlevel.RunVar("turnstop looks")
 
 
 @attrs.frozen
@@ -111,7 +112,7 @@ async def find_marked(marks: Mapping[str, str]) -> list[Marked]:
 
     **Cancellation:** leaves the looking thread to end by itself; nothing else is left.
     """
-    return await _look(partial(_find_marked, marks))
+    return await _look(lambda table: _pick_marked(table, marks))
 
 
 async def find_session(session: int, *, since: int) -> list[TableEntry]:
@@ -123,24 +124,78 @@ async def find_session(session: int, *, since: int) -> list[TableEntry]:
     **Cancellation:** as `find_marked`.
     """
 
-    def find() -> list[TableEntry]:
-        table = _read_table().values()
-        return [_named(e) for e in table if e.session == session and e.started >= since]
+    def find(table: _Table) -> list[TableEntry]:
+        found = table.entries.values()
+        return [_named(e) for e in found if e.session == session and e.started >= since]
 
     return await _look(find)
 
 
-async def _look(look: Callable[[], T]) -> T:
-    whole = partial(_see_whole, look)
-    return await trio.to_thread.run_sync(whole, abandon_on_cancel=True, limiter=_limiter())
+async def _look(question: Callable[[_Table], T]) -> T:
+    try:
+        looks = _looks.get()
+    except LookupError:
+        _looks.set(looks := _Looks())
+    return await looks.ask(question)
 
 
-def _see_whole(look: Callable[[], T]) -> T:
+@attrs.define(eq=False)
+class _Round:
+    """One look, for all who asked before it began."""
+
+    questions: list[Callable[[_Table], Any]] = attrs.field(factory=list)
+    answers: list[Any] | None = None
+    error: str = ""
+
+
+@attrs.define(eq=False)
+class _Looks:
+    """The looks of a run: one at a time, and the next one is for all who ask meanwhile.
+
+    To look through the table takes milliseconds. Where a hundred turns are taken up at once, or
+    stopped, each look of its own would keep all the others waiting.
+    """
+
+    waiting: _Round | None = None
+    busy: bool = False
+    _changed: trio.Event = attrs.field(factory=trio.Event)
+
+    async def ask(self, question: Callable[[_Table], T]) -> T:
+        self.waiting = mine = self.waiting or _Round()
+        number = len(mine.questions)
+        mine.questions.append(question)
+        while mine.answers is None and not mine.error:
+            # Whoever looks may be cancelled: then the next one of the round does.
+            if self.busy:
+                await self._changed.wait()
+            else:
+                await self._look(mine)
+        if mine.answers is None:
+            raise BackendLost(f"the process table cannot be read now: {mine.error}")
+        answer: T = mine.answers[number]
+        return answer
+
+    async def _look(self, mine: _Round) -> None:
+        if self.waiting is mine:
+            self.waiting = None
+        self.busy = True
+        look = partial(_answer, mine.questions)
+        try:
+            mine.answers, mine.error = await trio.to_thread.run_sync(
+                look, abandon_on_cancel=True, limiter=_limiter()
+            )
+        finally:
+            self.busy = False
+            changed, self._changed = self._changed, trio.Event()
+            changed.set()
+
+
+def _answer(questions: Sequence[Callable[[_Table], Any]]) -> tuple[list[Any] | None, str]:
     _trouble.error = None
-    found = look()
-    if (error := _trouble.error) is not None:
-        raise BackendLost(f"the process table cannot be read now: {error}") from error
-    return found
+    table = _Table()
+    answers = [question(table) for question in questions]
+    error = _trouble.error
+    return (answers, "") if error is None else (None, str(error))
 
 
 def _limiter() -> trio.CapacityLimiter:
@@ -192,28 +247,40 @@ async def _end_round(
             await trio.sleep(_LOOK_EVERY)
 
 
-def _find_marked(marks: Mapping[str, str]) -> list[Marked]:
-    table = _read_table()
-    for pid in _ancestry(table):
-        del table[pid]
+class _Table:
+    """The processes as they are seen in one look."""
+
+    @cached_property
+    def entries(self) -> Mapping[int, TableEntry]:
+        return _read_table()
+
+    @cached_property
+    def environments(self) -> Mapping[int, bytes]:
+        """Of all but this process and those that it descends from."""
+        others = self.entries.keys() - _ancestry(self.entries)
+        deadline = time.monotonic() + _REPLACED_WITHIN
+        return {pid: _read_environment(pid, deadline) for pid in others}
+
+
+def _pick_marked(table: _Table, marks: Mapping[str, str]) -> list[Marked]:
+    blocks = table.environments
     needles = [f"{name}={value}".encode() for name, value in marks.items()]
     environments = {}
-    deadline = time.monotonic() + _REPLACED_WITHIN
-    for pid in table:
-        block = _read_environment(pid, deadline)
+    for pid, block in blocks.items():
         # Most processes are strangers: only what may carry the mark is taken apart.
         if any(needle in block for needle in needles):
             environment = _parse(block)
             if any(environment.get(name) == value for name, value in marks.items()):
                 environments[pid] = environment
-    for entry in sorted(table.values(), key=lambda entry: entry.started):
+    others = [table.entries[pid] for pid in blocks] if environments else []
+    for entry in sorted(others, key=lambda entry: entry.started):
         if entry.pid not in environments:
             # A session counts when its leader is marked. A marked process may also sit in one
             # that is not its own, such as a terminal's: whoever else is there stays out.
             inherited = environments.get(entry.parent) or environments.get(entry.session)
             if inherited is not None:
                 environments[entry.pid] = inherited
-    return [Marked(_named(table[pid]), found) for pid, found in environments.items()]
+    return [Marked(_named(table.entries[pid]), found) for pid, found in environments.items()]
 
 
 def _read_environment(pid: int, deadline: float) -> bytes:
