@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,12 @@ import trio
 
 from turnstop import Ending, Proof, Settlement, StopBudget, Turn, open_rooms
 from turnstop.adapters.acp import open_acp
-from turnstop.events import Event, Other, Text
+from turnstop.events import Event, Text
 from turnstop.journal import open_journal
 from turnstop.lab import Behaviour, Lab, open_lab, program_env, write_prompt
 
 from . import real_program
-from .test_acp import DEAF, FORGETFUL, PATIENCE, PROGRAMS, SLEEP
+from .test_acp import DEAF, FORGETFUL, PATIENCE, PROGRAMS, SLEEP, is_replaced
 
 each_program = pytest.mark.parametrize("name", PROGRAMS)
 # The others' tools end what they have begun in the background.
@@ -33,17 +33,24 @@ from turnstop.adapters.acp import open_acp
 from turnstop.events import Ask
 from turnstop.journal import open_journal
 
-async def main(path, options, *prompts):
+async def work(rooms, room, prompts):
+    for prompt in prompts:
+        async with rooms.turn(room, prompt) as turn:
+            async for event in turn:
+                if isinstance(event, Ask):
+                    turn.answer(event, "allow_once")
+        # The process table counts in ticks.
+        await trio.sleep(0.05)
+
+async def main(path, options, work_of):
     async with (
         open_journal(path) as journal,
         open_acp(**json.loads(options)) as acp,
         turnstop.open_rooms(acp, journal=journal) as rooms,
+        trio.open_nursery() as nursery,
     ):
-        for prompt in prompts:
-            async with rooms.turn("kitchen", prompt) as turn:
-                async for event in turn:
-                    if isinstance(event, Ask):
-                        turn.answer(event, "allow_once")
+        for room, prompts in json.loads(work_of).items():
+            nursery.start_soon(work, rooms, room, prompts)
 
 trio.run(main, *sys.argv[1:])
 """
@@ -75,9 +82,16 @@ class World:
                 continue
         return found
 
-    async def leave(self, *prompts: str, token: str, processes: int = 0) -> None:
+    async def leave(
+        self, *prompts: str, token: str, processes: int = 0, **others: Sequence[str]
+    ) -> None:
         """Have a process work on these prompts, and kill it in the midst of the last."""
-        command = [sys.executable, "-c", OWNER, str(self.path), json.dumps(self.options), *prompts]
+        told = (
+            str(self.path),
+            json.dumps(self.options),
+            json.dumps({"kitchen": prompts, **others}),
+        )
+        command = [sys.executable, "-c", OWNER, *told]
         here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
         process = await trio.lowlevel.open_process(command, env=here)
         try:
@@ -122,10 +136,10 @@ async def open_world(name: str, home: Path) -> AsyncGenerator[World, None]:
                     await world.end_all()
 
 
-async def answers(world: World, rooms: Any) -> list[Event]:
+async def answers(world: World, rooms: Any, room: str = "kitchen") -> list[Event]:
     token, prompt = write_prompt(Behaviour("answer"))
     events = []
-    async with rooms.turn("kitchen", prompt) as turn:
+    async with rooms.turn(room, prompt) as turn:
         async for event in turn:
             events.append(event)
     assert isinstance(turn, Turn)
@@ -151,8 +165,7 @@ async def test_what_was_left_is_ended_and_its_room_goes_on(name: str, tmp_path: 
             assert left.request is not None
             assert left.request.kind == "recovery"
             assert world.lab.alive(token) == []
-            replaced = any(isinstance(e, Other) and e.kind == "session_replaced" for e in events)
-            assert replaced is (name in FORGETFUL)
+            assert is_replaced(events) is (name in FORGETFUL)
             # The model is told of what the room said before.
             told = f"answer to {first}" in str(world.lab.exchanges[-1].json())
             assert told is (name not in FORGETFUL)
@@ -190,3 +203,22 @@ async def test_what_an_earlier_turn_has_left_on_purpose_goes_on(name: str, tmp_p
             await answers(world, rooms)
             assert (found[0].ending, found[0].clean) == (Ending.STOPPED, True)
             assert world.lab.processes(kept)
+
+
+@pytest.mark.parametrize("name", ["claude-agent-acp", "omp"])
+async def test_an_agent_that_rooms_have_shared_is_ended_for_each(name: str, tmp_path: Path) -> None:
+    async with open_world(name, tmp_path) as world:
+        world.options["shared"] = True
+        first, one = write_prompt(Behaviour("park"))
+        second, other = write_prompt(Behaviour("tool", None, SLEEP, "park"))
+        await world.leave(one, token=second, processes=1, garden=[other])
+        found: list[Settlement] = []
+        async with world.open_rooms(found) as rooms:
+            for room in ("kitchen", "garden"):
+                events = await answers(world, rooms, room)
+                assert not is_replaced(events)
+        left = {one.room: one for one in found if one.request is not None}
+        assert sorted(left) == ["garden", "kitchen"]
+        assert all((one.ending, one.clean) == (Ending.STOPPED, True) for one in left.values())
+        assert world.lab.alive(first) == world.lab.alive(second) == []
+        assert world.pids() == []
