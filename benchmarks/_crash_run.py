@@ -116,7 +116,7 @@ class Killing:
 
     async def _kill_one(self, number: int) -> None:
         life = await self._next(number)
-        lives = LIVES if life.plan.aim is None else 2 * LIVES
+        lives = LIVES if life.plan.aim is None else 4 * LIVES
         await self._run(life, self.draw.uniform(0, lives) if life.plan.aim is None else lives)
         if life.ending != -signal.SIGKILL:
             self.by_themselves.append(number)
