@@ -109,8 +109,12 @@ async def is_active(session: Conversation) -> bool:
 
 
 async def read_back(session: Conversation) -> list[Mapping[str, Any]]:
-    """What is written down of the session, as the program writes it."""
-    return [event.to_dict() for event in await session.get_events()]
+    """What is written down of the session, as the program writes it.
+
+    As `get_events` asks for it; but of its records an old SDK leaves fields out.
+    """
+    told = await session._client.request("session.getMessages", {"sessionId": session.session_id})
+    return [event for event in told["events"] if isinstance(event, dict)]
 
 
 async def decide(session: Conversation, request: str, decision: Any) -> None:
