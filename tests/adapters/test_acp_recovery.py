@@ -54,6 +54,7 @@ async def test_where_a_turn_is_is_announced_before_anything_is_sent(
         announced.append(address)
 
     async with open_recorded(acp) as backend:
+        assert getattr(backend, "announces", False)
         turn: Any = await backend.start(Request("kitchen", "1", "first", announce=note))
     assert announced == [turn.address]
     assert ProcessAddress.parse(turn.address).session == turn.session == "session-1"
@@ -89,6 +90,20 @@ async def test_a_session_that_was_taken_up_for_nothing_is_not_taken_up_again(
     assert third.session == first.session
     assert [one["params"]["sessionId"] for one in acp.told("session/load")] == ["session-1"]
     assert len(acp.told("session/new")) == 1
+
+
+async def test_a_session_that_was_replaced_for_nothing_is_replaced_again(
+    autojump_clock: MockClock,
+) -> None:
+    acp = agent("gemini")
+    async with open_recorded(acp, "gemini") as backend:
+        first: Any = await backend.start(Request("kitchen", "1", "first"))
+        await lose(acp)
+        again = Request("kitchen", "2", "second", first.session, announce=refuse)
+        with pytest.raises(BackendRefused):
+            await backend.start(again)
+        third: Any = await backend.start(attrs.evolve(again, announce=nothing))
+    assert (third.session, third.session.replaces) == ("session-3", "session-1")
 
 
 @pytest.mark.parametrize("profile", sorted(PROFILES))
