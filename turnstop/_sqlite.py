@@ -243,14 +243,18 @@ class Database:
             _alone, *what, limiter=self._writing, abandon=abandon, patience=patience
         )
 
-    async def write_back(self) -> bool:
+    async def write_back(self, *, abandon: bool = False) -> bool:
         """Leave nothing in the log beside it; False where another program uses it just now.
+
+        Args:
+            abandon: as for `write`.
 
         **Cancellation:** it is left there, or not.
         """
         # One short try: who listens for what others have posted does not wait for them here.
+        what = (self._write_lock, _write_back, self._writer)
         return await trio.to_thread.run_sync(
-            _alone, self._write_lock, _write_back, self._writer, limiter=self._writing
+            _alone, *what, limiter=self._writing, abandon_on_cancel=abandon
         )
 
     async def read(

@@ -368,6 +368,23 @@ async def test_a_compaction_is_left_at_once(path: Path) -> None:
         free.set()
 
 
+async def test_a_compaction_gives_the_room_back_while_others_have_the_file(path: Path) -> None:
+    async with open_journal(path, keep_records=math.inf), open_journal(path) as journal:
+        async with open_rooms(Agent(), journal=journal) as rooms:
+            for _ in range(20):
+                await stop_one(rooms, reason="x" * 4000)
+            while journal.statistics().waiting:  # noqa: ASYNC110
+                await trio.sleep(0.005)
+        before = sizes(path)
+        assert await journal.compact() == 80
+        assert sizes(path) < min(before, 100_000)
+
+
+def sizes(path: Path) -> int:
+    log = path.with_name(path.name + "-wal")
+    return path.stat().st_size + log.stat().st_size
+
+
 async def test_dropping_waits_for_no_other_program(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

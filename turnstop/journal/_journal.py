@@ -143,6 +143,7 @@ class Journal(metaclass=OnlyMadeByUs):
         # Gives the room back to the disk; where somebody reads meanwhile, the next one does.
         with suppress(sqlite3.OperationalError):
             await self._database.maintain("VACUUM", abandon=True)
+        await self._database.write_back(abandon=True)
         return gone
 
     # What the kernel calls.
