@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,8 +11,8 @@ import pytest
 import trio
 
 from turnstop import StopBudget
-from turnstop.events import Text
-from turnstop.executor import Executor, InputRequired, Job, TaskState, open_executor
+from turnstop.events import Text, ToolCall
+from turnstop.executor import Executor, InputRequired, Job, Outcome, TaskState, open_executor
 
 pytest.importorskip("a2a.server.agent_execution")
 
@@ -41,7 +42,8 @@ class Queue:
     async def enqueue_event(self, event: Any) -> None:
         if self.fails and isinstance(event, wire.TaskArtifactUpdateEvent):
             raise OSError("no route to the queue")
-        if self.full or (self.full_for and event.status.state == self.full_for):
+        is_status = isinstance(event, wire.TaskStatusUpdateEvent)
+        if self.full or (is_status and event.status.state == self.full_for):
             self.waits.set()
             await self.drained.wait()
         self.said.append(event)
@@ -235,6 +237,40 @@ async def test_what_is_worked_on_for_a_queue_that_has_closed_is_stopped() -> Non
     async with open_executor(agent) as executor:
         await on_a_loop(play)
         assert executor.statistics().told == {TaskState.CANCELED: 1}
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_what_the_server_cannot_keep_up_with_is_said_together_and_holds_up_no_cancel(
+    cancelled: bool,
+) -> None:
+    async def speaks(job: Job) -> None:
+        for number in range(1000):
+            job.emit(Text(f"{number} "))
+            job.emit(ToolCall(str(number), "unpublished", "started"))
+        spoken.set()
+        if cancelled:
+            await trio.sleep_forever()
+
+    async def play() -> None:
+        ours, queue = A2AExecutor(executor), Queue()
+        queue.full_for = wire.TASK_STATE_WORKING
+        working = asyncio.ensure_future(ours.execute(context_of("speak"), queue))
+        while not spoken.is_set():  # noqa: ASYNC110 - it is a thread's
+            await asyncio.sleep(0.001)
+        if cancelled:
+            await ours.cancel(context_of("", state=wire.TASK_STATE_WORKING), queue)
+        waiting = ours._live["task"]._updates
+        while not isinstance(waiting[-1], Outcome):  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.001)
+        queue.drained.set()
+        queue.full_for = None
+        await working
+        said = [one.artifact.parts[0].text for one in queue.said[2:-1]]
+        assert said == ([] if cancelled else ["".join(f"{number} " for number in range(1000))])
+
+    spoken = threading.Event()
+    async with open_executor(speaks) as executor:
+        await on_a_loop(play)
 
 
 async def test_what_cannot_be_said_ends_the_work_first() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections import deque
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
@@ -13,8 +15,9 @@ from a2a.server.events import EventQueue
 from a2a.types import a2a_pb2 as wire
 from trio import RunFinishedError
 
+from ..events import Text
 from ._executor import Executor
-from ._task import Outcome, Task, TaskState
+from ._task import Began, Outcome, Task, TaskState
 
 __all__ = ["Words", "Work"]
 
@@ -78,7 +81,8 @@ class Work:
         self.caller = context.call_context
         self._queue = queue
         self._loop = asyncio.get_running_loop()
-        self._updates: asyncio.Queue[Any] = asyncio.Queue()
+        self._updates: deque[Any] = deque()
+        self._came = asyncio.Event()
         self._task: Task | None = None
         self._stopped = False
         self.asked = False
@@ -108,14 +112,29 @@ class Work:
 
     async def next(self) -> Any:
         """What it says next. A cancellation is a stop: what is said at the end is waited for."""
-        while True:
+        while not self._updates:
+            self._came.clear()
             try:
-                update = await self._updates.get()
+                await self._came.wait()
             except asyncio.CancelledError:
                 self.stop()
-            else:
-                self.over = isinstance(update, Outcome)
-                return update
+        if isinstance(self._updates[0], Text):
+            return Text("".join(self._next_pieces()))
+        update = self._updates.popleft()
+        self.over = isinstance(update, Outcome)
+        return update
+
+    def _next_pieces(self) -> Iterator[str]:
+        # Together, where the server keeps them more slowly than they come.
+        while self._updates and isinstance(self._updates[0], Text):
+            yield self._updates.popleft().delta
+
+    def _hear(self, update: Any) -> None:
+        if isinstance(update, Outcome) and update.state is TaskState.CANCELED:
+            # What it has not said by now is no part of an answer, and holds up its end.
+            self._updates.clear()
+        self._updates.append(update)
+        self._came.set()
 
     async def end(self) -> None:
         """Stop it, and wait for its end, which is told to nobody."""
@@ -150,6 +169,7 @@ class Work:
             self._task.cancel(source="a2a")
 
     def _trio_hear(self, update: object) -> None:
-        # Where the loop is closed there is nobody to be told.
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._updates.put_nowait, update)
+        if isinstance(update, (Began, Text, Outcome)):
+            # Where the loop is closed there is nobody to be told.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._hear, update)
