@@ -106,6 +106,16 @@ async def test_the_conversation_says_how_it_ended(
     assert turn.session == SESSION
 
 
+async def test_of_one_that_is_gone_the_end_is_known_at_once(
+    conversation: Path, tmp_path: Path
+) -> None:
+    write(conversation, user(), assistant("end_turn"))
+    turn = await taken_up(tmp_path)
+    # Somebody goes on in the conversation before it is followed.
+    write(conversation, user("later"))
+    assert await follow(turn) == COMPLETED
+
+
 async def test_a_line_that_was_cut_is_none(conversation: Path, tmp_path: Path) -> None:
     end = assistant("end_turn")
     write(conversation, then="[]\n\n")
