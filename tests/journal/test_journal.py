@@ -21,7 +21,7 @@ import trio
 
 from turnstop import Ending, Rooms, Settlement, open_rooms
 from turnstop.abc import Emit, End, How, RemoteTurn, Request
-from turnstop.journal import Journal, _journal, open_journal
+from turnstop.journal import Journal, _file, _journal, open_journal
 
 from .conftest import Read
 
@@ -383,6 +383,19 @@ async def test_a_compaction_gives_the_room_back_while_others_have_the_file(path:
 def sizes(path: Path) -> int:
     log = path.with_name(path.name + "-wal")
     return path.stat().st_size + log.stat().st_size
+
+
+async def test_to_drop_much_is_not_to_write_it_again(path: Path) -> None:
+    async with open_journal(path, keep_records=math.inf) as journal:
+        async with open_rooms(Agent(), journal=journal) as rooms:
+            for _ in range(100):
+                await stop_one(rooms, reason="x" * 4000)
+            while journal.statistics().waiting:  # noqa: ASYNC110
+                await trio.sleep(0.005)
+        assert await journal._database.write_back()
+        full = sizes(path)
+        await journal._database.write(_file.compact)
+        assert sizes(path) - full < full / 4
 
 
 async def test_dropping_waits_for_no_other_program(
