@@ -14,7 +14,7 @@ import attrs
 import pytest
 import trio
 from reading import follow, request
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from turnstop import BackendLost, BackendRefused
 from turnstop.abc import End, How, Proof
@@ -222,5 +222,6 @@ async def test_one_that_is_stopped_while_it_is_announced_writes_nothing(
         with pytest.raises(BackendRefused, match="stopped"):
             await backend.start(attrs.evolve(request(session), announce=refuse))
         assert far_end.works == works
+        await wait_all_tasks_blocked()
         # A process that nobody knows of is ended; a room's own is kept.
         assert len(far_end.live) == (1 if continued else 0)

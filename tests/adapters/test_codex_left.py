@@ -13,6 +13,7 @@ import attrs
 import pytest
 import trio
 from reading import follow, request
+from trio.testing import MockClock
 
 from turnstop import BackendError, BackendLost, BackendRefused
 from turnstop.abc import End, How, Proof
@@ -252,6 +253,22 @@ async def test_one_that_is_stopped_while_it_is_announced_leaves_nothing(continue
         assert server.params("thread/unsubscribe") == made
         # The thread is free for whoever comes next.
         await backend.start(request(THREAD))
+
+
+@pytest.mark.parametrize("answer", [None, {"error": {"code": -1, "message": "no"}}])
+async def test_a_codex_that_does_not_let_go_of_the_thread_holds_up_no_refusal(
+    autojump_clock: MockClock, answer: Frame | None
+) -> None:
+    async with codex() as (backend, server):
+
+        async def reply(params: Frame) -> Frame | None:
+            return answer
+
+        server.handlers["thread/unsubscribe"] = reply
+        begun = trio.current_time()
+        with pytest.raises(BackendRefused, match="stopped"):
+            await backend.start(attrs.evolve(request(), announce=Noted(refused=True).announce))
+        assert trio.current_time() - begun < 0.2
 
 
 async def test_the_marks_of_another_codex_around_us_are_not_its_own(

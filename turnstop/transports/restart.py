@@ -124,8 +124,13 @@ class Restarting(Generic[T]):
         if life is None:
             await trio.lowlevel.checkpoint()
             return
-        life.scope.cancel()
+        self.end_soon()
         await life.over.wait()
+
+    def end_soon(self) -> None:
+        """End the connection as `end` does, and do not wait for that."""
+        if self._life is not None:
+            self._life.scope.cancel()
 
     def _begin(self) -> _Life[T]:
         # Nothing was lost yet: this is the first start, which is no restart.

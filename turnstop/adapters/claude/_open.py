@@ -81,8 +81,8 @@ class _Backend:
             announced = True
         finally:
             if not announced and not session.asked:
-                # Nobody will know of its process.
-                await session.process.end()
+                # Nobody will know of its process, and nobody shall wait for its end.
+                session.process.end_soon()
 
     async def attach(self, address: str) -> RemoteTurn:
         turn = self._attach(address)

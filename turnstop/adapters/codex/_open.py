@@ -12,7 +12,7 @@ from typing import Any, ClassVar, final
 import attrs
 import trio
 
-from ..._errors import BackendMisbehaved, BackendRefused
+from ..._errors import BackendError, BackendMisbehaved, BackendRefused
 from ...abc import Backend, RemoteTurn, Request
 from ...transports.dialect import JsonRpc, to_blocks
 from ...transports.jsonrpc import Connection, Incoming, RpcError, Topic
@@ -34,6 +34,7 @@ _UNDO_TRIES = 20
 # them, and the room's next turn would find its thread busy.
 _CONFIG = {"features.goals": False}
 _PATIENCE = 60.0
+_UNLOAD_WITHIN = 0.1
 
 
 @attrs.frozen
@@ -105,8 +106,10 @@ class _Backend:
             await request.announce(str(where))
         except BackendRefused:
             if where.session != request.session:
-                # Nobody will know of the thread.
-                await self._unload(rpc, where.session)
+                # Nobody will know of the thread. Whatever codex says to that, nothing has begun.
+                with suppress(BackendError, RpcError):
+                    params = {"threadId": where.session}
+                    await rpc.call_within(_UNLOAD_WITHIN, "thread/unsubscribe", params)
             raise
 
     async def attach(self, address: str) -> RemoteTurn:
