@@ -77,6 +77,7 @@ class World:
     server: RecordingLetta
     nursery: trio.Nursery
     options: dict[str, Any]
+    journal: Journal = attrs.field(factory=Journal)
 
     def open(self) -> Any:
         return open_letta(URL, agent_id=AGENT, transport=self.server, **self.options)
@@ -122,11 +123,11 @@ class World:
         after: Callable[[turnstop.Rooms[Any]], Awaitable[None]] | None = None,
     ) -> Settlement:
         """What becomes of a turn that was left, when the next process opens."""
-        journal, found = Journal(str(address)), list[Settlement]()
+        self.journal, found = Journal(str(address)), list[Settlement]()
         async with (
             self.open() as backend,
             turnstop.open_rooms(
-                backend, budget=BUDGET, journal=journal, observers=[found.append]
+                backend, budget=BUDGET, journal=self.journal, observers=[found.append]
             ) as rooms,
         ):
             await until(lambda: found)
@@ -134,7 +135,7 @@ class World:
                 await after(rooms)
         assert found[0].request is not None
         assert found[0].request.kind == "recovery"
-        assert journal.entries[0].notes[-1] is found[0]
+        assert self.journal.entries[0].notes[-1] is found[0]
         return found[0]
 
     async def goes_on(self, rooms: turnstop.Rooms[Any]) -> None:
@@ -251,6 +252,8 @@ async def test_a_run_that_was_left_is_cancelled_and_its_room_goes_on(
         assert work.ended_at is not None
         assert settlement.settled_at >= work.ended_at
         assert world.sent("cancel") == [{"run_ids": [work.name]}]
+        # What comes after it is of the next turn.
+        assert world.journal.entries[1].notes[0].since == work.name
         where = "conv-1" if conversations else AGENT
         assert [one.session for one in world.server.works] == [where, where]
 
@@ -313,11 +316,59 @@ async def test_a_server_that_keeps_no_marks_is_believed_the_order(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
+        world.server.locks = False
         session = await world.answered()
         _, work, (said,) = await world.leave(session)
-        world.server.run_of(work).mark = None
+        _, later, _ = await world.leave(session)
+        for one in world.server.works:
+            world.server.run_of(one).mark = None
         assert told(await world.recover(said))[0] is Ending.STOPPED
         assert world.sent("cancel") == [{"run_ids": [work.name]}]
+        assert later.runs
+
+
+async def test_a_history_that_is_shared_is_not_enough(autojump_clock: MockClock) -> None:
+    async with open_world(conversations=False) as world:
+        _, work, (said,) = await world.leave()
+        world.server.run_of(work).mark = None
+        settlement = await world.recover(said)
+        assert told(settlement) == (Ending.UNCONFIRMED, None, False)
+        assert work.told_at == []
+
+
+async def test_the_first_run_of_a_conversation_is_of_whoever_made_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        remote, work, (said,) = await world.leave()
+        world.server.end(work)
+        await remote.follow(Unheard())
+        _, later, _ = await world.leave(remote.session)
+        for one in world.server.works:
+            world.server.run_of(one).mark = "a gateway's"
+        settlement = await world.recover(said)
+        assert told(settlement) == (Ending.FINISHED, Proof.EVENT, True)
+        assert later.told_at == []
+
+
+async def test_an_answer_in_an_agents_history_is_none_of_its_conversations_runs(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world(conversations=False) as world:
+        _, work, (said,) = await world.leave()
+        world.server.ask(work)
+        world.nursery.start_soon(send_in_a_new_conversation, world.server)
+        await until(lambda: len(world.server.works) == 2)
+        world.server.run_of(world.server.works[1]).mark = None
+        answer = attrs.evolve(said, place="answer", mark="m", since=work.name)
+        assert told(await world.recover(answer))[0] is Ending.UNCONFIRMED
+        assert world.server.works[1].told_at == []
+
+
+async def send_in_a_new_conversation(server: RecordingLetta) -> None:
+    made = httpx.Request("POST", f"{URL}/v1/conversations?agent_id={AGENT}")
+    number = (await server.handle_async_request(made)).json()["id"]
+    await send(server, number, "another's")
 
 
 # A message that began nothing.
@@ -339,6 +390,35 @@ async def test_a_message_that_never_left_cannot_come_any_more(
         assert world.deleted() == ["/v1/conversations/conv-2"]
         assert (await send(world.server, "conv-2", "never")).status_code == 404
         assert len(world.server.works) == 2
+        assert told(await world.recover(never)) == (Ending.UNSTARTED, None, True)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_what_comes_as_its_conversation_is_deleted_is_found(
+    fails: bool, autojump_clock: MockClock
+) -> None:
+    async with open_world() as world:
+        _, work, (said,) = await world.leave()
+        handle = world.server.handle_async_request
+
+        async def answer(request: httpx.Request) -> httpx.Response:
+            if request.url.path.rstrip("/").endswith("/runs"):
+                if not world.deleted():
+                    return httpx.Response(200, json=[])
+                if fails:
+                    return httpx.Response(503, json={"detail": "no database"})
+            return await handle(request)
+
+        world.server.handle_async_request = answer  # type: ignore[method-assign]
+        settlement = await world.recover(said, world.goes_on)
+        if fails:
+            assert told(settlement) == (Ending.UNCONFIRMED, None, False)
+        else:
+            assert told(settlement) == (Ending.STOPPED, Proof.EVENT, True)
+            assert not work.runs
+        # Nothing goes on in a conversation that is not there.
+        assert world.server.works[-1].session == "conv-2"
+        assert world.sent("fork") == []
 
 
 @pytest.mark.parametrize(
@@ -359,6 +439,8 @@ async def test_where_that_is_not_sure_it_is_not_said(
         settlement = await world.recover(attrs.evolve(said, conversation_id="conv-2"))
         assert told(settlement) == (Ending.UNCONFIRMED, None, False)
         assert isinstance(settlement.errors[0], BackendLost)
+        # Where it cannot be looked at, nothing is deleted.
+        assert (world.deleted() == []) is (path == "runs")
 
 
 async def test_a_conversation_with_a_history_is_not_deleted(autojump_clock: MockClock) -> None:
@@ -509,12 +591,16 @@ async def test_an_answer_that_may_have_been_sent_leaves_the_question_open(
         _, work, (said,) = await world.leave()
         world.server.ask(work)
         answer = attrs.evolve(said, place="answer", mark="m", since=work.name)
-        settlement = await world.recover(answer)
+        settlement = await world.recover(answer, world.goes_on)
         assert told(settlement) == (Ending.UNCONFIRMED, None, False)
+        denial, said_next = world.sent("messages")[-1]["messages"]
+        assert [one["approve"] for one in denial["approvals"]] == [False]
+        assert said_next["content"] == "next"
 
 
+@pytest.mark.parametrize("time", range(6))  # The order of two tasks is luck.
 async def test_no_approval_leaves_that_was_stopped_while_it_was_announced(
-    autojump_clock: MockClock,
+    time: int, autojump_clock: MockClock
 ) -> None:
     async with open_world() as world:
         journal = Journal()

@@ -136,11 +136,10 @@ class LettaOrphan:
         return self._over
 
     async def cancel(self, sent: Callable[[], None]) -> None:
-        """Have it cancelled, unless it is over."""
+        """Have it cancelled. Of one that was over when it was found, `follow` has said so."""
         if self._run_id is None:
             raise BackendLost("the run of this turn is lost: look at what the agent does")
-        if self._over is None:
-            await self._wire.cancel(self._told.agent_id, self._run_id, sent)
+        await self._wire.cancel(self._told.agent_id, self._run_id, sent)
 
     async def _look(self) -> End | None:
         """The run's end, once there is one to be seen."""
