@@ -94,7 +94,10 @@ class RecordingAcp(WorkingAcp):
             self.end(process)
 
     async def end_left(self, process: AgentProcess) -> None:
-        """End a process whose owner is gone; it takes as long as a cancel does."""
+        """End a process whose owner is gone; it takes as long as a cancel does.
+
+        **Cancellation:** it does not end.
+        """
         await trio.sleep(self.late)
         self.put_down(process)
 
