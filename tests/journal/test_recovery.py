@@ -333,6 +333,20 @@ async def test_a_process_of_another_container_or_boot_is_seen_to_be_gone_at_once
     assert await taken(path) == ["a-1"]
 
 
+async def test_a_process_of_another_container_that_stands_still_is_not_gone(
+    path: Path, tmp_path: Path
+) -> None:
+    with owner(path, tmp_path / "agents", "a-1") as pid:
+        os.kill(pid, signal.SIGSTOP)
+        _, boot, _ = find_host().split()
+        with closing(sqlite3.connect(path)) as database, database:
+            host = f"other {boot} pid:[1]"
+            database.execute("UPDATE sessions SET host = ?, beat = ?", (host, time.time() - 99))
+        assert await taken(path) == []
+        assert [one.alive for one in await list_open(path)] == [None]
+    assert [one.alive for one in await list_open(path)] == [False]
+
+
 async def test_a_process_that_cannot_be_looked_at_is_not_gone(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import itertools
 import math
 import sqlite3
 from collections.abc import Callable, Container, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -162,7 +163,7 @@ def take_over(
     ours: int,
     here: Session,
     taken: Container[int],
-    is_let_go: Callable[[int], bool],
+    holds: Callable[[int], bool | None],
     wanted: Callable[[OpenTurn], bool],
     silent_for: float,
     now: float,
@@ -171,7 +172,7 @@ def take_over(
 
     Args:
         taken: what is ours already and is being ended.
-        is_let_go: whether a session, by its number, has let go of its lock.
+        holds: whether a session, by its number, holds its lock.
         wanted: what of it.
         silent_for: seconds without a sign of life, of those that are gone.
 
@@ -185,7 +186,7 @@ def take_over(
         if number != ours
         # A clock may have been set back: then a last sign of life is one of the future.
         and abs(now - beat) >= silent_for
-        and (ended or _is_gone(Session(host, pid, started), here, now - beat, number, is_let_go))
+        and (ended or Session(host, pid, started).is_dead(here, now - beat, partial(holds, number)))
     ]
     found = [one for number in dead for one in _open_turns(database, number) if wanted(one)]
     mine = "UPDATE open SET session = ? WHERE turn = ?"
@@ -197,16 +198,6 @@ def take_over(
         if one.turn >> MARGIN != ours and one.turn not in taken and one not in found and wanted(one)
     ]
     return found, _forget(database, dead)
-
-
-def _is_gone(
-    session: Session,
-    here: Session,
-    silent_for: float,
-    number: int,
-    is_let_go: Callable[[int], bool],
-) -> bool:
-    return session.is_dead(here, silent_for) or (session.shares_kernel(here) and is_let_go(number))
 
 
 def _open_turns(database: sqlite3.Connection, session: int) -> list[OpenTurn]:

@@ -31,7 +31,7 @@ from ._session import (
     Session,
     forget_hold,
     hold,
-    is_let_go,
+    holds,
     this_session,
 )
 
@@ -200,7 +200,7 @@ class Journal(metaclass=OnlyMadeByUs):
                 ours=self._session,
                 here=self._here,
                 taken=frozenset(self._taken),
-                is_let_go=partial(is_let_go, self._path),
+                holds=partial(holds, self._path),
                 wanted=wanted,
                 silent_for=silent_for,
                 now=time.time(),

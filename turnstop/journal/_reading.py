@@ -16,7 +16,7 @@ from .._identity import is_same_place
 from .._sqlite import read_file
 from . import _file
 from ._said import read_address, read_admitted
-from ._session import Session, is_let_go, this_session
+from ._session import Session, holds, this_session
 
 __all__ = ["ListedTurn", "ToldTurn", "list_open", "tell_turns"]
 
@@ -91,8 +91,7 @@ def _to_listed(row: tuple[Any, ...], here: Session, path: Path) -> ListedTurn:
     text, backend, address, number, host, pid, started, ended, silent_for, since = row
     room, turn_id = read_admitted(text)
     owner = Session(host, pid, started)
-    if owner.shares_kernel(here) and is_let_go(path, number):
-        ended = True
+    ended = ended or owner.is_dead(here, silent_for, partial(holds, path, number))
     return ListedTurn(
         room="?" if room is None else room,
         turn_id="?" if turn_id is None else turn_id,
@@ -101,12 +100,12 @@ def _to_listed(row: tuple[Any, ...], here: Session, path: Path) -> ListedTurn:
         since=since,
         owner=owner,
         silent_for=silent_for,
-        alive=False if ended else _is_alive(owner, here, silent_for),
+        alive=_is_alive(owner, here, bool(ended)),
     )
 
 
-def _is_alive(owner: Session, here: Session, silent_for: float) -> bool | None:
-    if owner.is_dead(here, silent_for):
+def _is_alive(owner: Session, here: Session, is_gone: bool) -> bool | None:
+    if is_gone:
         return False
     return True if is_same_place(owner.host, here.host) and here.started else None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -12,7 +13,7 @@ import attrs
 
 from .._identity import find_host, find_start, is_gone, is_same_place
 
-__all__ = ["LAPSES_AFTER", "Hold", "Session", "forget_hold", "hold", "is_let_go", "this_session"]
+__all__ = ["LAPSES_AFTER", "Hold", "Session", "forget_hold", "hold", "holds", "this_session"]
 
 LAPSES_AFTER: Final = 30.0
 """Seconds without a sign of life after which a process on another machine is taken for dead."""
@@ -31,19 +32,24 @@ class Session:
     pid: int
     started: int
 
-    def is_dead(self, here: Session, silent_for: float) -> bool:
+    def is_dead(self, here: Session, silent_for: float, holds: Callable[[], bool | None]) -> bool:
         """Whether it is certain, or as good as, that it is gone.
 
         Args:
             here: the process that asks.
             silent_for: seconds since its last sign of life.
+            holds: says whether it holds its lock; None where that cannot be told.
         """
+        held = holds() if self._shares_kernel(here) else None
+        if held is False:
+            return True
         if is_same_place(self.host, here.host) and here.started and self.started:
-            # One that stands still gives no sign of life, and is not dead.
+            # A child by fork holds the lock for it.
             return is_gone(self.pid, self.started)
-        return silent_for > LAPSES_AFTER
+        # One that stands still gives no sign of life, and is not dead.
+        return silent_for > LAPSES_AFTER and not held
 
-    def shares_kernel(self, here: Session) -> bool:
+    def _shares_kernel(self, here: Session) -> bool:
         """Whether a lock of one is seen by the other: in a container, or before a new start too."""
         there, place = self.host.split(), here.host.split()
         return there[:1] == place[:1] or there[1:2] == place[1:2] != []
@@ -100,19 +106,21 @@ def hold(path: Path, number: int) -> Hold | None:
     return Hold(place, [file])
 
 
-def is_let_go(path: Path, number: int) -> bool:
-    """Whether a session had its lock, and has let go of it: it is gone, for certain."""
+def holds(path: Path, number: int) -> bool | None:
+    """Whether a session holds its lock; None: it has none, or it cannot be looked at."""
     try:
         file = os.open(_place(path, number), os.O_RDONLY)
     except OSError:
-        return False
+        return None
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
     except OSError:
-        return False
+        return None
     finally:
         os.close(file)
-    return True
+    return False
 
 
 def forget_hold(path: Path, number: int) -> None:
