@@ -65,6 +65,8 @@ async def test_an_attribute_that_raises_is_an_error_of_the_turn_and_of_no_other(
     assert turn.ending is Ending.STOPPED
     assert turn.settlement.errors == (Grumpy.error,)
     assert turn.settlement.settled_at == 1
+    # What the others say is read all the same.
+    assert turn.settlement.acked_at == (None if attribute == "acknowledges" else 1)
 
 
 async def test_a_kill_that_raises_when_it_is_looked_for_is_an_error_of_the_turn() -> None:
