@@ -329,6 +329,7 @@ async def test_a_journal_that_was_closed_is_told(
 
     async with opened(path, agent := Agent(announces=True)) as (journal, rooms):
         journal._closed = True
+        assert await journal.take_over("agent", again=True) == ()
         begun = time.monotonic()
         async with rooms.turn("kitchen", "bake"):
             while not agent.sent:  # noqa: ASYNC110

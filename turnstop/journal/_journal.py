@@ -167,6 +167,9 @@ class Journal(metaclass=OnlyMadeByUs):
         **Cancellation:** they are taken over, or not; those which are will be found by whoever
         looks next, here or in another process.
         """
+        if self._closed and again:
+            # What is noted is told to be lost; the rooms go on.
+            return ()
         if self._closed:
             raise RuntimeError(f"{self!r} was closed: open it around backends and rooms")
         name = _file.plain(backend)
