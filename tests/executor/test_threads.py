@@ -245,6 +245,30 @@ async def test_the_exit_leaves_a_thread_behind_that_does_not_end(
     assert seen == ["stopped"] * (how != "step")
 
 
+async def test_a_task_that_leaves_two_threads_behind_is_named_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gates = [Gate(), Gate()]
+
+    async def agent(job: Job) -> None:
+        async with trio.open_nursery() as nursery:
+            for gate in gates:
+                nursery.start_soon(job.step, gate.pass_through)
+
+    with trio.fail_after(PATIENCE):
+        async with open_executor(agent, budget=StopBudget(0.1, 0.1)) as executor:
+            task = executor.submit("r", None)
+            for gate in gates:
+                await gate.wait_reached()
+        assert task.outcome.state is FAILED
+        gates[0].open.set()
+        await trio.sleep(0.05)
+        assert executor.statistics().stragglers == (task.task_id,)
+        gates[1].open.set()
+        await until(lambda: not executor.statistics().stragglers)
+    assert caplog.text.count("is left behind") == 1
+
+
 async def test_a_step_is_not_begun_where_a_thread_was_left_behind() -> None:
     """It shields itself from its cancellation, and would go on in threads for ever."""
     gate, calls, errors = Gate(), [], []
