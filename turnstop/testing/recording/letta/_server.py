@@ -105,7 +105,8 @@ class RecordingLetta(HeldStarts, httpx.AsyncBaseTransport):
             case ("POST", "conversations", source, "fork"):
                 return self._fork(source, request.url.params.get("agent_id"))
             case ("DELETE", "conversations", conversation):
-                self._conversations.pop(conversation, None)
+                if self._conversations.pop(conversation, None) is None:
+                    return _no(404, f"Conversation not found with id='{conversation}'")
                 return _value(None)
             case ("POST", "conversations", conversation, "messages"):
                 await trio.sleep(self.arrives_after)
