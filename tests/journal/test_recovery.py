@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -56,12 +56,17 @@ trio.run(main, *sys.argv[1:])
 
 @contextmanager
 def owner(
-    path: Path, root: Path, *ids: str, announces: bool = True, program: str = OWNER
+    path: Path,
+    root: Path,
+    *ids: str,
+    announces: bool = True,
+    program: str = OWNER,
+    inside: Sequence[str] = (),
 ) -> Iterator[int]:
     """A process whose turns are under way; it is killed by whoever leaves this."""
     how = "announces" if announces else "reveals"
     more = [how, *ids] if program is OWNER else []
-    command = [sys.executable, "-c", program, str(path), str(root), *more]
+    command = [*inside, sys.executable, "-c", program, str(path), str(root), *more]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
@@ -331,6 +336,29 @@ async def test_a_process_of_another_container_or_boot_is_seen_to_be_gone_at_once
             database.execute("UPDATE sessions SET host = ?", (host,))
         assert await taken(path) == []
     assert await taken(path) == ["a-1"]
+
+
+CONTAINER = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child")
+
+
+def has_containers() -> bool:
+    try:
+        return subprocess.run([*CONTAINER, "true"], capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not has_containers(), reason="no namespace can be made: see `unshare true`")
+async def test_of_a_container_that_is_killed_turns_are_taken_up_at_once(
+    path: Path, tmp_path: Path
+) -> None:
+    with owner(path, tmp_path / "agents", "a-1", inside=[*CONTAINER, "--mount-proc"]):
+        assert await taken(path) == []
+    with trio.fail_after(10):
+        # Its child is ended by the kernel, in a moment.
+        while (found := await taken(path)) == []:  # noqa: ASYNC110
+            await trio.sleep(0.01)
+    assert found == ["a-1"]
 
 
 async def test_a_process_of_another_container_that_stands_still_is_not_gone(
