@@ -25,6 +25,7 @@ except ImportError as absent:
 
 from turnstop.testing import Work
 from turnstop.transports.orphans import PROCESS, ProcessAddress
+from turnstop.transports.proctable import ticks_now
 
 
 class Reader:
@@ -58,12 +59,15 @@ async def taken_up(backend: Any, address: str) -> tuple[End, Any]:
 
 
 async def test_where_a_turn_is_is_told_before_it_is_sent(autojump_clock: MockClock) -> None:
-    copilot = RecordingCopilot()
+    copilot, before = RecordingCopilot(), ticks_now()
     async with open_recorded(copilot) as backend:
         (announced,), turn, work = await started(backend, copilot)
     ahead, known = ProcessAddress.parse(announced), ProcessAddress.parse(turn.address)
     assert announced.startswith(PROCESS)
     assert ahead.session == work.session
+    # By these are the turn's tools told from all else that its CLI has started.
+    assert ahead.tool == {"COPILOT_CLI": "1", "COPILOT_AGENT_SESSION_ID": work.session}
+    assert before <= ahead.since <= ticks_now()
     assert (ahead.turn, known) == ("", attrs.evolve(ahead, turn=work.name))
 
 

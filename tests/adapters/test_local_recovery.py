@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from turnstop import Ending, Proof, Settlement, StopBudget, open_rooms
-from turnstop.adapters.local import Work, open_local
+from turnstop.adapters.local import ThreadWork, Work, open_local
 from turnstop.journal import open_journal
 from turnstop.transports.proctable import find_marked
 
@@ -128,6 +128,23 @@ async def test_a_functions_programs_are_ended_with_its_turn(tmp_path: Path) -> N
     assert turn.settlement is not None
     assert (turn.ending, turn.settlement.clean) == (Ending.STOPPED, True)
     assert not is_there(program)
+
+
+async def test_a_program_that_a_thread_waits_for_is_ended(tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+
+    def agent(work: ThreadWork) -> None:
+        command = ["setsid", "sh", "-c", f"({STUBBORN}) > {told}"]
+        subprocess.run(command, env={**os.environ, **work.env})
+
+    budget = StopBudget(0.2, 5.0)
+    async with open_local(agent) as local, open_rooms(local, budget=budget) as rooms:
+        async with rooms.turn("kitchen", "bake") as turn:
+            while not (told.exists() and told.read_text()):  # noqa: ASYNC110 - another program's
+                await trio.sleep(0.005)
+    assert not is_there(int(told.read_text()))
+    assert turn.settlement is not None
+    assert "sh" not in str(turn.settlement.survivors)
 
 
 async def test_the_programs_of_two_turns_are_told_apart() -> None:

@@ -17,6 +17,7 @@ from turnstop import BackendLost, Ending, Settlement, StopBudget, open_rooms
 from turnstop._house import Orphan
 from turnstop._records import StopRequest
 from turnstop.abc import Proof
+from turnstop.events import Event
 from turnstop.transports import owners
 from turnstop.transports.orphans import PROCESS
 from turnstop.transports.owners import OwnedTurn, OwnerAddress, attach_owner, new_owner
@@ -85,6 +86,14 @@ class Left:
 
     async def take_over(self, backend: str, *, again: bool = False) -> Sequence[Orphan]:
         return [] if again else [Orphan("kitchen", "1", str(self.address), Entry())]
+
+
+class Reader:
+    def __call__(self, event: Event) -> None:
+        raise AssertionError
+
+    async def ask(self, ask: object) -> object:
+        raise AssertionError
 
 
 class Engine:
@@ -168,6 +177,22 @@ async def test_its_own_programs_are_ended_and_nobody_elses(begin: Begin) -> None
     ours.wait()
     await trio.sleep(0.05)
     assert (anothers.poll(), unmarked.poll()) == (None, None)
+
+
+async def test_it_is_not_over_before_its_own_programs_are(begin: Begin) -> None:
+    process = begin()
+    address = address_of(process)
+    ours = begin("trap 'exit 7' TERM; echo up; while :; do sleep 0.05; done", **address.env)
+    die(process)
+    turn = attach_owner(str(address))
+    with trio.move_on_after(0.3) as waiting:
+        await turn.follow(Reader())
+    assert waiting.cancelled_caught
+    sent: list[int | None] = []
+    await turn.cancel(lambda: sent.append(ours.poll()))
+    assert (await turn.follow(Reader())).proof is Proof.PROCESS
+    # It was asked before it was made to.
+    assert (sent, ours.wait()) == ([None], 7)
 
 
 async def test_its_programs_are_left_alone_while_it_is_there(begin: Begin) -> None:
