@@ -105,9 +105,7 @@ class RecordingLetta(HeldStarts, httpx.AsyncBaseTransport):
             case ("POST", "conversations", source, "fork"):
                 return self._fork(source, request.url.params.get("agent_id"))
             case ("DELETE", "conversations", conversation):
-                if self._conversations.pop(conversation, None) is None:
-                    return _no(404, f"Conversation not found with id='{conversation}'")
-                return _value(None)
+                return self._drop(conversation)
             case ("POST", "conversations", conversation, "messages"):
                 await trio.sleep(self.arrives_after)
                 agent = self._conversations.get(conversation)
@@ -133,6 +131,11 @@ class RecordingLetta(HeldStarts, httpx.AsyncBaseTransport):
         number = f"conv-{next(self._fresh)}"
         self._conversations[number] = agent
         return httpx.Response(200, json={"id": number, "agent_id": agent})
+
+    def _drop(self, conversation: str) -> httpx.Response:
+        if self._conversations.pop(conversation, None) is None:
+            return _no(404, f"Conversation not found with id='{conversation}'")
+        return _value(None)
 
     def _fork(self, source: str, agent: str | None) -> httpx.Response:
         found = agent or self._conversations.get(source)
