@@ -255,6 +255,23 @@ async def test_a_session_that_raises_after_a_stop_does_not_hide_a_turn_that_bega
     assert (turn.ending, turn.settlement.settled_at) == (Ending.KILLED, 2)
 
 
+async def test_a_session_that_raises_does_not_have_previous_told_again() -> None:
+    backend = Recorder(cancel=hang())
+    async with open_rooms(backend, budget=StopBudget(1, 1)) as rooms:
+        async with rooms.turn("a", "x") as first:
+            await wait_all_tasks_blocked()
+        assert first.ending is Ending.UNCONFIRMED
+        backend.cancel, backend.kill, backend.make = ending(), Act(), Moody
+        with pytest.raises(ValueError, match="no session"):
+            await occupy(rooms.turn("a", "y"))
+        assert backend.requests[-1].previous is first.settlement
+        backend.make = Remote
+        async with rooms.turn("a", "z"):
+            await wait_all_tasks_blocked()
+        # Its start has returned, and it is gone.
+        assert backend.requests[-1].previous is None
+
+
 async def test_one_failing_turn_never_touches_another() -> None:
     backend = failing("follow")
     async with open_rooms(backend) as rooms, trio.open_nursery() as nursery:
