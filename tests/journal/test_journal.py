@@ -188,6 +188,32 @@ async def test_what_waits_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch
     assert journal.statistics().waiting == 0
 
 
+async def test_an_attempt_that_began_before_the_end_is_not_the_last(
+    path: Path, records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = []
+
+    async def fails_once(self: Journal) -> None:
+        attempts.append(len(self._notes))
+        if len(attempts) > 1:
+            await write(self)
+            return
+        # The file is closed while this one is under way, and then it fails.
+        await ending.wait()
+        self._failing = "it was full"
+        turned, self._turned = self._turned, trio.Event()
+        turned.set()
+
+    write, ending = Journal._write, trio.Event()
+    monkeypatch.setattr(Journal, "_write", fails_once)
+    async with open_journal(path) as journal:
+        journal.admit("agent", "kitchen", "1")
+        while not attempts:  # noqa: ASYNC110
+            await trio.sleep(0.001)
+        ending.set()
+    assert [kind for kind, _ in records()] == ["admitted"]
+
+
 async def test_of_what_waits_for_a_disk_only_the_text_is_kept(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,13 +7,14 @@ import math
 import sqlite3
 from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import attrs
 
 from .._sqlite import Schema
 from ._said import Told, read_address, read_admitted, tell
-from ._session import Session
+from ._session import Hold, Session, hold
 
 __all__ = [
     "MARGIN",
@@ -21,11 +22,11 @@ __all__ = [
     "Kept",
     "Note",
     "OpenTurn",
-    "begin",
     "compact",
     "drop",
-    "end",
+    "enter",
     "keep_texts",
+    "leave",
     "plain",
     "put_down",
     "take_over",
@@ -99,17 +100,22 @@ class OpenTurn:
     address: str | None
 
 
-def begin(database: sqlite3.Connection, session: Session, now: float) -> int:
-    """Enter a session, and return its id."""
+def enter(
+    database: sqlite3.Connection, path: Path, session: Session, now: float
+) -> tuple[int, Hold | None]:
+    """Enter a session, and return its id, and what it holds while it lives."""
     new = "INSERT INTO sessions (host, pid, started, beat) VALUES (?, ?, ?, ?)"
     made = database.execute(new, (session.host, session.pid, session.started, now)).lastrowid
     assert made is not None
-    return made
+    # Held before anybody sees the session: one that has let go of its lock is gone.
+    return made, hold(path, made)
 
 
-def end(database: sqlite3.Connection, session: int) -> None:
+def leave(database: sqlite3.Connection, session: int, held: Hold | None) -> None:
     """What it has left open is for others, from here on."""
     database.execute("UPDATE sessions SET ended = 1 WHERE id = ?", (session,))
+    if held is not None:
+        held.forget()
 
 
 def _insert(database: sqlite3.Connection, rows: Sequence[tuple[int, str, float, str]]) -> None:

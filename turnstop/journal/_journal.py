@@ -27,10 +27,8 @@ from . import _file
 from ._file import MARGIN, Kept, Note, OpenTurn
 from ._session import (
     LAPSES_AFTER,
-    Hold,
     Session,
     forget_hold,
-    hold,
     holds,
     this_session,
 )
@@ -320,13 +318,13 @@ class Journal(metaclass=OnlyMadeByUs):
         self._notes.extendleft(reversed(kept))
 
     async def _finish(self) -> None:
-        until = self._noted
-        while self._done < until:
+        until, failed = self._noted, 0
+        # The first to fail may have begun before.
+        while self._done < until and failed < 2:
             self._urgent.set()
             self._wanted.set()
             await self._turned.wait()
-            if self._failing is not None:
-                break
+            failed += self._failing is not None
 
 
 @asynccontextmanager
@@ -357,7 +355,7 @@ async def open_journal(
         raise ValueError(f"0 or more is kept: got keep_for={keep_for}, keep_records={keep_records}")
     where, here, kept = _resolve(path), this_session(), Kept(keep_for, keep_records)
     async with open_database(where, _file.SCHEMA) as database:
-        enter = partial(_enter, path=where, session=here, now=time.time())
+        enter = partial(_file.enter, path=where, session=here, now=time.time())
         try:
             session, held = await database.write(enter)
         except sqlite3.Error as error:
@@ -373,26 +371,12 @@ async def open_journal(
                         await journal._finish()
         finally:
             journal._closed = True
-            leave = partial(_leave, session=session, held=held)
+            leave = partial(_file.leave, session=session, held=held)
             with trio.move_on_after(_CLOSES_WITHIN, shield=True), suppress(sqlite3.Error):
                 await database.write(leave, abandon=True)
             if held is not None:
                 # Where the file could not say that it has ended.
                 held.let_go()
-
-
-def _enter(
-    database: sqlite3.Connection, path: Path, session: Session, now: float
-) -> tuple[int, Hold | None]:
-    # Held before anybody sees the session: without its lock it is taken for gone.
-    number = _file.begin(database, session, now)
-    return number, hold(path, number)
-
-
-def _leave(database: sqlite3.Connection, session: int, held: Hold | None) -> None:
-    _file.end(database, session)
-    if held is not None:
-        held.forget()
 
 
 def _resolve(path: str | os.PathLike[str]) -> Path:
