@@ -230,9 +230,11 @@ async def test_the_environment_is_the_profiles_and_the_applications(
         info = {"name": "@agentclientprotocol/claude-agent-acp", "version": "0.49.0"}
         say(id=number, result={"protocolVersion": 1, "agentInfo": info})
     def on_prompt(text):
-        chunk(" ".join(sorted(set(os.environ) & {"CLAUDECODE", "MINE", "OTHER"})) + "!")
+        chunk(" ".join(sorted(set(os.environ) & {
+            "CLAUDECODE", "CLAUDE_CODE_SESSION_ID", "MINE", "OTHER"
+        })) + "!")
     """
-    for name in ("CLAUDECODE", "OTHER"):
+    for name in ("CLAUDECODE", "CLAUDE_CODE_SESSION_ID", "OTHER"):
         monkeypatch.setenv(name, "1")
     env = {"MINE": "1", "OTHER": None}
     async with rooms_of(tmp_path, patch, profile="claude", env=env) as rooms:

@@ -257,7 +257,7 @@ async def open_agent(launch: Launch) -> AsyncGenerator[Agent, None]:
         hello.update(await greet(rpc, launch))
 
     # What tells its tools apart must not be inherited, where we are some agent's tool ourselves.
-    outer = dict.fromkeys(profile.tool or ())
+    outer = dict.fromkeys((*(profile.tool or ()), *filter(None, [profile.tool_session])))
     async with open_peer(
         launch.command,
         topic_of=topic_of,
