@@ -111,7 +111,10 @@ class Work:
             self._loop.call_later(_LOOK_EVERY, self.look)
 
     async def next(self) -> Any:
-        """What it says next. A cancellation is a stop: what is said at the end is waited for."""
+        """What it says next.
+
+        **Cancellation:** (asyncio's) is a stop: what is said at the end is waited for.
+        """
         while not self._updates:
             self._came.clear()
             try:
@@ -137,13 +140,19 @@ class Work:
         self._came.set()
 
     async def end(self) -> None:
-        """Stop it, and wait for its end, which is told to nobody."""
+        """Stop it, and wait for its end, which is told to nobody.
+
+        **Cancellation:** (asyncio's) it is waited for all the same.
+        """
         self.stop()
         while not self.over:
             await self.next()
 
     async def insist(self, saying: Any) -> None:
-        """Say it to the end: a cancellation is a stop here too."""
+        """Say it to the end.
+
+        **Cancellation:** (asyncio's) is a stop: it is said all the same.
+        """
         said = asyncio.ensure_future(saying)
         while not said.done():
             try:
