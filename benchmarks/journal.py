@@ -5,8 +5,8 @@
 
 `turn`: a turn's four records, written by the journal, over the same rows inserted by sqlite3 alone,
 with the same settings and in batches of the same size. `stop`: from before `stop()` is called to
-the cancel's leaving, of turns in memory, alternately with a journal and without. `file`: opening, and compacting
-to the open turns, over reading the file with sqlite3. Prints JSON.
+the cancel's leaving, of turns in memory, alternately with a journal and without. `file`: opening,
+and compacting to the open turns, over reading the file with sqlite3. Prints JSON.
 """
 
 from __future__ import annotations
