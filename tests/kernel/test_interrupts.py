@@ -22,6 +22,7 @@ from turnstop.abc import End, Request
 from turnstop.events import Other
 
 from .backend import CANCELLED, Act, Recorder, Remote, ending, hang, occupy
+from .test_recovery import Far, Notebook
 
 
 @pytest.fixture(autouse=True)
@@ -288,6 +289,30 @@ def test_ctrl_c_while_the_main_task_sleeps_stops_everything_and_leaves() -> None
         run(main)
     assert "KeyboardInterrupt" in repr(caught.value)
     assert [turn.ending for turn in turns] == [Ending.STOPPED] * 2
+
+
+@pytest.mark.parametrize("function", [Rooms._take_over, Rooms._end])
+def test_ctrl_c_while_turns_of_the_dead_are_looked_for_is_the_main_tasks(function: Any) -> None:
+    notebook, caught = Notebook(), list[float]()
+    notebook.left = [[], [notebook.orphan("a", "a-1")]]
+
+    async def main() -> None:
+        async with open_rooms(Far(), journal=notebook):
+            with ctrl_c_in(code_of(function)) as hit:
+                with pytest.raises(KeyboardInterrupt):
+                    await trio.sleep(15)
+            assert hit
+            caught.append(trio.current_time())
+            await trio.sleep(15)
+
+    try:
+        run(main)
+    except KeyboardInterrupt:
+        pytest.fail("it has ended the rooms")
+    assert caught == [10]
+    # Nor does it end the looking, or let go of what was found.
+    assert [when for _, _, when in notebook.looks] == [0, 10, 20]
+    assert ("a-1", "settled", Ending.STOPPED) in notebook.log
 
 
 def test_ctrl_c_while_the_main_task_waits_for_its_room_leaves_the_queue() -> None:
