@@ -13,9 +13,15 @@ from typing import Any, Final
 
 from .._records import Settlement, StopRequest
 
-__all__ = ["Told", "read_address", "read_admitted", "tell"]
+__all__ = ["TELL", "Told", "read_address", "read_admitted", "tell"]
 
 _LONGEST: Final = 4000
+
+
+class Told(str):
+    """The text of a record, made before."""
+
+    __slots__ = ()
 
 
 def _admitted(said: tuple[str, str, str]) -> str:
@@ -28,7 +34,9 @@ def _asked(request: StopRequest) -> str:
     return f'{{"kind": {kind}, "reason": {reason}, "source": {source}}}'
 
 
-def _settled(settlement: Settlement) -> str:
+def _settled(settlement: Settlement | Told) -> str:
+    if isinstance(settlement, Told):
+        return settlement
     request, proof = settlement.request, settlement.proof
     more = ""
     if settlement.errors:
@@ -63,27 +71,20 @@ def _cut(text: object) -> str:
         return f"a {type(text).__name__} that cannot be told"
 
 
-_TELL: Final[Mapping[str, Callable[[Any], str]]] = {
+TELL: Final[Mapping[str, Callable[[Any], str]]] = {
     "admitted": _admitted,
     "address": quote,
     "asked": _asked,
     "settled": _settled,
 }
-"""By the kind of a record, what makes its text of what was noted."""
-
-
-class Told(str):
-    """The text of a record, made before."""
-
-    __slots__ = ()
+"""By the kind of a record, what makes its text of what was noted. May raise, as `tell` does not:
+what somebody handed in is anybody's code."""
 
 
 def tell(kind: str, said: Any) -> str:
-    """The text of a record. What somebody handed in and cannot be told is left out."""
-    if isinstance(said, Told):
-        return said
+    """The text of a record. Of what somebody handed in and cannot be told it says that."""
     try:
-        return _TELL[kind](said)
+        return TELL[kind](said)
     except Exception as error:
         return json.dumps({"not told": type(error).__name__})
 
