@@ -370,6 +370,21 @@ async def test_it_is_looked_again_until_the_rooms_close() -> None:
     assert notebook.looks == [("far", False, 0), ("far", True, 10), ("far", True, 20)]
 
 
+async def test_rooms_that_close_look_no_more_however_long_that_takes(nursery: trio.Nursery) -> None:
+    notebook = Notebook()
+
+    async def cling() -> None:
+        async with rooms.turn("a", "bake"):
+            with trio.CancelScope(shield=True):
+                await trio.sleep(25)
+
+    async with open_rooms(Far(), journal=notebook) as rooms:
+        nursery.start_soon(cling)
+        await trio.sleep(1)
+    assert trio.current_time() == 25
+    assert notebook.looks == [("far", False, 0)]
+
+
 async def test_what_is_found_later_is_the_next_in_its_room() -> None:
     notebook, far = Notebook(), Far()
     notebook.left = [[], [notebook.orphan("a", "a-1")]]
