@@ -189,7 +189,8 @@ def test_what_runs_on_another_machine_is_left(path: Path) -> None:
     (row,) = told("list", path)["open"]
     assert row["process"]["alive"] is None
     assert " of elsewhere was alive " in run("list", path).stdout
-    assert told("recover", path)["left"] == []
+    (left,) = told("recover", path, status=1)["left"]
+    assert (left["turn_id"], left["process"]["alive"]) == ("s1", None)
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("UPDATE sessions SET beat = beat - 60")
     assert [one["turn_id"] for one in told("recover", path, status=1)["left"]] == ["s1"]
@@ -220,6 +221,20 @@ def test_of_settled_turns_nothing_is_kept_when_it_is_compacted(path: Path) -> No
     assert run("show", path, "0").exit_code == 1
     assert run("show", path, "f1").exit_code == 0
     assert run("compact", path).stdout == "0 records are gone\n"
+
+
+def test_what_may_be_alive_elsewhere_is_told_when_nothing_else_is_left(path: Path) -> None:
+    with owner(path, "f1"):
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute("UPDATE sessions SET host = 'elsewhere'")
+        # It holds its lock, so it is there.
+        assert run("recover", path).exit_code == 0
+        for lock in path.parent.glob(f"{path.name}-owner-*"):
+            lock.unlink()
+        result = run("recover", path)
+        assert result.exit_code == 1
+        assert "of elsewhere was alive" in result.stdout
+        assert [one["process"]["alive"] for one in told("list", path)["open"]] == [None]
 
 
 def missing(path: Path) -> None:

@@ -91,7 +91,8 @@ def _to_listed(row: tuple[Any, ...], here: Session, path: Path) -> ListedTurn:
     text, backend, address, number, host, pid, started, ended, silent_for, since = row
     room, turn_id = read_admitted(text)
     owner = Session(host, pid, started)
-    ended = ended or owner.is_dead(here, silent_for, partial(holds, path, number))
+    held = holds(path, number)
+    is_gone = bool(ended) or owner.is_dead(here, silent_for, lambda: held)
     return ListedTurn(
         room="?" if room is None else room,
         turn_id="?" if turn_id is None else turn_id,
@@ -100,14 +101,14 @@ def _to_listed(row: tuple[Any, ...], here: Session, path: Path) -> ListedTurn:
         since=since,
         owner=owner,
         silent_for=silent_for,
-        alive=_is_alive(owner, here, bool(ended)),
+        alive=_is_alive(owner, here, is_gone=is_gone, held=held),
     )
 
 
-def _is_alive(owner: Session, here: Session, is_gone: bool) -> bool | None:
+def _is_alive(owner: Session, here: Session, *, is_gone: bool, held: bool | None) -> bool | None:
     if is_gone:
         return False
-    return True if is_same_place(owner.host, here.host) and here.started else None
+    return True if held or (is_same_place(owner.host, here.host) and here.started) else None
 
 
 async def tell_turns(path: Path, turn_id: str) -> list[ToldTurn]:

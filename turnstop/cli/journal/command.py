@@ -161,7 +161,7 @@ def recover(file: Path, cancel_within: float, kill_within: float, json_name: str
     """End what processes that are gone have left open in the journal FILE, where that is a process.
 
     What was work of theirs alone has ended with them, and is settled so.
-    What works elsewhere is ended by its program alone: it is listed.
+    What works elsewhere, or may, is ended by its program alone: it is listed.
 
     Exit status: 0; 1 when something is left, or may be alive; 2 when FILE cannot be used; 130 when
     interrupted.

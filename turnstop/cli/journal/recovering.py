@@ -94,7 +94,7 @@ async def recover(path: Path, budget: StopBudget) -> tuple[list[Settlement], lis
         ) as rooms:
             while rooms.statistics().rooms:  # noqa: ASYNC110 - rooms have no word for it
                 await trio.sleep(_LOOK_EVERY)
-    left = [turn for turn in await list_open(path) if turn.alive is False]
+    left = [turn for turn in await list_open(path) if turn.alive is not True]
     return ended, left
 
 
