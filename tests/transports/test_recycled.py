@@ -183,3 +183,13 @@ async def test_what_a_leader_has_left_is_ended_and_who_has_its_pid_is_not(begin:
     assert (await end_all_of(address)).proof is Proof.PROCESS
     assert has_ended(left.pid)
     assert await is_untouched(other)
+
+
+async def test_it_is_said_to_be_told_while_it_is_there(begin: Begin) -> None:
+    mark = new_mark()
+    process = begin("echo up; exec sleep 300", **dict([mark]))
+    alive: list[bool] = []
+    turn = attach_process(str(ProcessAddress.of(process.pid, mark)))
+    await turn.cancel(lambda: alive.append(process.poll() is None))
+    assert alive == [True]
+    process.wait(timeout=10)
