@@ -36,7 +36,7 @@ from _crash_owner import Plan, own
 from _crash_run import LOG, Killing
 
 BACKENDS = ("local", "a2a", "letta", "opencode")
-POINTS, FEW = 200, 4
+POINTS, FEW = 200, 3
 ENDS_WITHIN = 5.0
 SHOWN = 4000
 
