@@ -28,6 +28,7 @@ try:
 
     import turnstop.adapters.a2a as adapter
     from turnstop.adapters.a2a import A2ASession, open_a2a
+    from turnstop.adapters.a2a._address import Address
     from turnstop.testing.recording.a2a import (
         URL,
         ScriptedAgent,
@@ -1013,3 +1014,73 @@ async def test_what_lets_one_in_stands_in_no_journal_and_in_no_error(
             assert getattr(again, "name", "") == said[-1] == "a2a http://far.test/a2a"
     assert "nothing answers at http://far.test/a2a" in str(caught.value)
     assert "s3cret" not in " ".join([*said, str(caught.value)])
+
+
+def waiting(*told: str, question: str = "") -> dict[str, Any]:
+    """A task that waits for an answer, after these messages."""
+    found = task("input_required")
+    if question:
+        found["status"] = moved("input_required", question)["statusUpdate"]["status"]
+    words = [{"messageId": one, "role": "ROLE_USER", "parts": [{"text": "x"}]} for one in told]
+    return {**found, "history": words}
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+@pytest.mark.parametrize(
+    ("found", "known"),
+    [
+        (waiting("before", question="which?"), False),  # not come, or never sent
+        (waiting("before", "m-which?", "mine"), False),  # taken, and nothing said of it yet
+        (waiting("before", "m-which?", "mine", question="which one?"), True),
+        (waiting("before", "m-which?", "mine", "said"), True),
+    ],
+)
+async def test_a_task_that_waits_is_not_said_to_have_dealt_with_an_answer_it_never_got(
+    found: dict[str, Any], known: bool, streaming: bool, autojump_clock: MockClock
+) -> None:
+    agent = ScriptedAgent(streaming=streaming)
+    agent.on["GetTask"] = always(found)
+    address = str(Address(URL.rstrip("/"), "context", "mine", "t1", "t1"))
+    async with backend_of(agent) as backend:
+        if not known:
+            with pytest.raises(turnstop.BackendLost, match="look at what it does"):
+                await backend.attach(address)  # type: ignore[attr-defined]
+            assert trio.current_time() > 1.0  # it may have been on its way
+            return
+        turn = await backend.attach(address)  # type: ignore[attr-defined]
+        end = await turn.follow(Ears())
+    assert (end.how, end.proof) == (How.COMPLETED, Proof.CLAIMED)
+
+
+async def test_an_answer_that_comes_late_is_taken_up_and_cancelled(
+    autojump_clock: MockClock,
+) -> None:
+    agent = ScriptedAgent(streaming=False)
+    ended = [task("working"), task("working"), task("canceled")]
+    agent.on["GetTask"] = in_turn(waiting("before", question="which?"), *ended)
+    agent.on["CancelTask"] = always(task("canceled"))
+    address = str(Address(URL.rstrip("/"), "context", "mine", "t1", "t1"))
+    async with backend_of(agent) as backend:
+        turn = await backend.attach(address)  # type: ignore[attr-defined]
+        await turn.cancel(lambda: None)
+        end = await turn.follow(Ears())
+    assert end.how is How.CANCELLED
+    assert agent.made("CancelTask")
+
+
+async def test_what_is_announced_tells_an_answer_from_a_message_of_its_own(
+    autojump_clock: MockClock,
+) -> None:
+    said: list[str] = []
+
+    async def announce(address: str) -> None:
+        said.append(address)
+        raise turnstop.BackendRefused("stopped")
+
+    async with backend_of(ScriptedAgent()) as backend:
+        for session in (A2ASession("context", "t1"), A2ASession("context")):
+            with pytest.raises(turnstop.BackendRefused):
+                await backend.start(Request("a", "1", "x", session, announce=announce))
+    answers, begins = (Address.parse(one, URL.rstrip("/")) for one in said)
+    assert (answers.task_id, answers.answers) == ("t1", "t1")
+    assert (begins.task_id, begins.answers) == ("", "")

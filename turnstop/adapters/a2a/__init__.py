@@ -81,9 +81,9 @@ class _A2A:
         """Take up the task of a message that another process has sent."""
         known = Address.parse(address, self._wire.url)
         message = pb.Message(
-            message_id=known.message_id, context_id=known.context_id, task_id=known.task_id
+            message_id=known.message_id, context_id=known.context_id, task_id=known.answers
         )
-        turn = A2ATurn(self._wire, message, self._poll_every)
+        turn = A2ATurn(self._wire, message, self._poll_every, known.task_id)
         await turn.find()
         self._reading.start(turn.reader, turn.read_on, name=f"a2a task {turn.address}")
         try:

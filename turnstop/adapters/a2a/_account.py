@@ -141,6 +141,20 @@ class Account:
         self.context_id = context_id or self.context_id
 
 
+def is_waiting(task: pb.Task) -> bool:
+    """Whether a task waits for a person."""
+    return task.status.state in _WAITING
+
+
+def has_answered(task: pb.Task, message_id: str) -> bool:
+    """Whether an agent has said something since a message came.
+
+    What a task has asked last goes to its history when a message comes (a2a-sdk 1.1).
+    """
+    told = [message.message_id for message in task.history]
+    return message_id in told and (task.status.HasField("message") or told[-1] != message_id)
+
+
 def _task_of(event: pb.StreamResponse) -> str:
     kind = event.WhichOneof("payload")
     if kind == "task":

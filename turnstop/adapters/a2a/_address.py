@@ -21,12 +21,14 @@ class Address:
         context_id: the conversation.
         message_id: what was sent.
         task_id: what it began, or continues; empty where that was not known yet.
+        answers: the same, where it continues one: that has waited before the message came.
     """
 
     url: str
     context_id: str
     message_id: str
     task_id: str
+    answers: str
 
     def __str__(self) -> str:
         return json.dumps(attrs.astuple(self))

@@ -14,7 +14,7 @@ from ..._errors import BackendError, BackendLost, BackendMisbehaved, BackendRefu
 from ...abc import Emit, End, How, Proof
 from ...events import Event, Text
 from ...transports.reading import Reader
-from ._account import Account
+from ._account import Account, has_answered, is_waiting
 from ._address import Address
 from ._wire import (
     INVALID_RESPONSE,
@@ -55,7 +55,9 @@ class A2ASession:
 class A2ATurn:
     """A message and the task that it began, or continues."""
 
-    def __init__(self, wire: Wire, message: pb.Message, poll_every: float) -> None:
+    def __init__(
+        self, wire: Wire, message: pb.Message, poll_every: float, task_id: str = ""
+    ) -> None:
         self._wire = wire
         self._message = message
         self._poll_every = poll_every
@@ -65,7 +67,8 @@ class A2ATurn:
         self._failure: Exception | None = None
         self._refusal: Exception | None = None
         self.reader: Reader[Event | End | Exception] = Reader()
-        self._account = Account(self.reader.post, message.context_id, message.task_id or None)
+        known = task_id or message.task_id or None
+        self._account = Account(self.reader.post, message.context_id, known)
 
     @property
     def session(self) -> A2ASession:
@@ -76,9 +79,9 @@ class A2ATurn:
     @property
     def address(self) -> str:
         """Where it is; without the task until that is known."""
-        account = self._account
-        message, task_id = self._message.message_id, account.task_id or ""
-        return str(Address(self._wire.url, account.context_id, message, task_id))
+        account, message = self._account, self._message
+        known = message.message_id, account.task_id or "", message.task_id
+        return str(Address(self._wire.url, account.context_id, *known))
 
     async def find(self) -> None:
         """Look for the task of a message that another process has sent.
@@ -87,19 +90,27 @@ class A2ATurn:
         found may be at work.
         """
         pauses = list(_RECONNECT_PAUSES)
-        while self._account.task_id is None:
-            try:
-                found = await self._look_up()
-            except AgentError as error:
-                raise BackendLost(f"the agent does not tell its tasks: {error}") from error
-            except BackendRefused as error:
-                # It did not refuse the turn: nothing was begun here.
-                raise BackendLost(str(error)) from error
-            if found is None:
-                if not pauses:
-                    raise BackendLost("the agent shows no task of this turn: look at what it does")
-                await trio.sleep(pauses.pop(0))
+        while not await self._is_there():
+            if not pauses:
+                raise BackendLost("the agent shows no task of this turn: look at what it does")
+            await trio.sleep(pauses.pop(0))
         self._revealed.set()
+
+    async def _is_there(self) -> bool:
+        try:
+            if self._account.task_id is None:
+                return await self._look_up() is not None
+            if not self._message.task_id:
+                return True
+            # One that waits may do so as it did before our message came, which is on its way to
+            # it, or was just taken: it moves when its agent says something.
+            task = await self._wire.get(self._message.task_id)
+            return not is_waiting(task) or has_answered(task, self._message.message_id)
+        except AgentError as error:
+            raise BackendLost(f"the agent does not tell its tasks: {error}") from error
+        except BackendRefused as error:
+            # It did not refuse the turn: nothing was begun here.
+            raise BackendLost(str(error)) from error
 
     async def listen(self) -> None:
         """Return when its stream is read, or will not be: told earlier, its end would be missed."""
