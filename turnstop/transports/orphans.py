@@ -26,6 +26,7 @@ from .proctable import (
     find_marked,
     find_session,
     has_table,
+    is_within,
     still_alive,
 )
 
@@ -269,12 +270,19 @@ def attach_process(
         tools: what finds the turn's tools, where that is more than the address does.
 
     Raises:
-        BackendLost: it is the address of something else, or of a process that cannot be seen here.
+        BackendLost: it is the address of something else, or of a process that cannot be seen here;
+            or this process is itself a tool of that one.
     """
     process = ProcessAddress.parse(address)
     check_reach(process.host, process.pid)
     if not has_table():
         raise BackendLost(f"no process is shown here: see that pid {process.pid} has ended")
+    if process.counts and is_within(TableEntry(process.pid, process.started, 0, 0)):
+        # It would be ended with it, or by it: as the service that an agent of its own restarts.
+        raise BackendLost(
+            f"pid {process.pid} works on the turn, and has begun this very process: end it "
+            "yourself, and start this one from elsewhere"
+        )
     return OrphanedTurn(process, grace=grace, tell=tell, tools=tools)
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "find_marked",
     "find_session",
     "has_table",
+    "is_within",
     "still_alive",
     "ticks_now",
 ]
@@ -89,6 +90,14 @@ def still_alive(processes: Iterable[TableEntry]) -> list[TableEntry]:
 def has_table() -> bool:
     """Whether this system has a process table that can be read here."""
     return (_PROC / "self/stat").exists()
+
+
+def is_within(process: TableEntry) -> bool:
+    """Whether this process is of its session, or was begun by it or by what is of its session."""
+    entry = _read_entry(os.getpid()) if _alive([process]) else None
+    while entry is not None and process.pid not in (entry.pid, entry.session):
+        entry = _read_entry(entry.parent)
+    return entry is not None
 
 
 def ticks_now() -> int:
