@@ -14,10 +14,11 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from trio.testing import MockClock, assert_no_checkpoints
 
 from turnstop import BackendLost
 from turnstop._identity import find_start
-from turnstop.abc import How, Proof
+from turnstop.abc import End, How, Proof
 from turnstop.events import Event
 from turnstop.transports import orphans, proctable
 from turnstop.transports.orphans import ProcessAddress, attach_process, new_mark
@@ -273,3 +274,118 @@ async def test_the_table_is_not_looked_through_while_what_is_known_lives(
         meek.process.kill()
         meek.process.wait()
     assert len(looks) == 2
+
+
+@attrs.define
+class Told:
+    """Who is asked how a turn ended; notes whether its process ran yet."""
+
+    child: Child
+    error: BackendLost | None = None
+    ran: list[bool] = attrs.field(factory=list)
+
+    async def __call__(self, process: ProcessAddress) -> tuple[End, object | None]:
+        assert process == self.child.address
+        self.ran.append(find_start(process.pid) != 0)
+        if self.error is not None:
+            raise self.error
+        return End(How.COMPLETED, Proof.EVENT), "its session"
+
+
+async def test_how_it_ended_is_asked_when_it_is_gone_and_not_before(meek: Child) -> None:
+    told = Told(meek)
+    turn = attach_process(str(meek.address), tell=told)
+    await turn.look()
+    ends: list[How] = []
+
+    async def follow() -> None:
+        ends.append((await turn.follow(Reader())).how)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(follow)
+        await trio.sleep(0.1)
+        assert told.ran == []
+        await turn.cancel(lambda: None)
+    assert ends == [How.COMPLETED]
+    assert (told.ran, turn.session) == ([False], "its session")
+
+
+async def test_of_one_that_is_gone_all_is_known_at_the_first_look(meek: Child) -> None:
+    meek.process.kill()
+    meek.process.wait()
+    told = Told(meek)
+    turn = attach_process(str(meek.address), tell=told)
+    await turn.look()
+    assert (told.ran, turn.session) == ([False], "its session")
+    with assert_no_checkpoints():
+        end = await turn.follow(Reader())
+    assert (end.how, end.proof) == (How.COMPLETED, Proof.EVENT)
+
+
+async def test_where_nobody_tells_how_it_ended_it_is_gone_all_the_same(meek: Child) -> None:
+    meek.process.kill()
+    meek.process.wait()
+    turn = attach_process(str(meek.address), tell=Told(meek, BackendLost("no such thread")))
+    with pytest.raises(BackendLost, match="was not told: no such thread") as caught:
+        await turn.follow(Reader())
+    assert caught.value.gone
+
+
+async def test_what_is_told_from_nothing_else_is_there_once(meek: Child) -> None:
+    assert await meek.address.find_tools() == []
+    found = await attach_process(str(meek.address)).leftovers()
+    assert [one.pid for one in found] == [meek.process.pid]
+
+
+async def test_tools_of_another_start_of_the_machine_are_not_looked_for(meek: Child) -> None:
+    machine, _, container = meek.address.host.split()
+    host = f"{machine} another-boot {container}"
+    before = attrs.evolve(meek.address, host=host, tool={meek.address.mark[0]: None})
+    assert await before.find_tools() == []
+    here = attrs.evolve(before, host=meek.address.host)
+    assert [one.pid for one in await here.find_tools()] == [meek.process.pid]
+
+
+async def test_nobody_is_said_to_be_told_who_could_not_be_looked_for(
+    meek: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = attach_process(str(meek.address))
+    sent: list[bool] = []
+    with NoFiles(monkeypatch), pytest.raises(BackendLost, match="cannot be read now"):
+        await turn.cancel(lambda: sent.append(True))
+    assert sent == []
+
+
+async def test_one_that_was_announced_only_has_no_session_to_look_through(
+    meek: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[object] = []
+    read = proctable._read_table
+
+    def count() -> object:
+        looks.append(None)
+        return read()
+
+    monkeypatch.setattr(proctable, "_read_table", count)
+    await ProcessAddress.ahead(meek.address.mark).find()
+    assert len(looks) == 1
+    await meek.address.find()
+    assert len(looks) == 3
+
+
+async def test_a_table_that_cannot_be_read_is_not_read_all_the_time(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    looks: list[float] = []
+
+    async def refuse(marks: object) -> object:
+        looks.append(trio.current_time())
+        assert len(looks) < 100
+        await trio.lowlevel.checkpoint()
+        raise BackendLost("it cannot be read now")
+
+    monkeypatch.setattr(orphans, "find_marked", refuse)
+    turn = attach_process(str(ProcessAddress.ahead(new_mark())))
+    with trio.move_on_after(1.02):
+        await turn.follow(Reader())
+    assert len(looks) == 21

@@ -6,19 +6,20 @@ import os
 import resource
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import attrs
 import pytest
 import trio
+from trio.testing import MockClock
 
 from turnstop import BackendLost, Ending, Settlement, StopBudget, open_rooms
 from turnstop._house import Orphan
 from turnstop._records import StopRequest
 from turnstop.abc import Proof
 from turnstop.events import Event
-from turnstop.transports import owners
+from turnstop.transports import owners, proctable
 from turnstop.transports.orphans import PROCESS
 from turnstop.transports.owners import OwnedTurn, OwnerAddress, attach_owner, new_owner
 
@@ -195,6 +196,50 @@ async def test_it_is_not_over_before_its_own_programs_are(begin: Begin) -> None:
     assert (sent, ours.wait()) == ([None], 7)
 
 
+async def test_its_programs_are_ended_by_force_too(begin: Begin) -> None:
+    process = begin()
+    address = address_of(process)
+    deaf = "trap '' TERM; echo up; while :; do sleep 0.05; done"
+    ours = begin(deaf, **address.env)
+    die(process)
+    await attach_owner(str(address)).kill()
+    assert ours.wait(timeout=5) == -signal.SIGKILL
+
+
+async def test_what_no_force_ends_is_named(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    process, ours = begin(), begin()
+    address = address_of(process)
+    die(process)
+
+    async def look(marks: Mapping[str, str]) -> Sequence[proctable.Marked]:
+        await trio.lowlevel.checkpoint()
+        entry = proctable._read_entry(ours.pid)
+        assert entry is not None
+        return [proctable.Marked(entry, marks)]
+
+    # As it is of one that sits in the kernel.
+    monkeypatch.setattr(proctable, "_signal", lambda *_: None)
+    with pytest.raises(BackendLost, match=f"still alive: pid {ours.pid}"):
+        await attach_owner(str(address), look).kill()
+
+
+async def test_nobody_is_said_to_be_told_who_could_not_be_looked_for(begin: Begin) -> None:
+    process = begin()
+    address = address_of(process)
+    die(process)
+
+    async def look(marks: Mapping[str, str]) -> Sequence[proctable.Marked]:
+        await trio.lowlevel.checkpoint()
+        raise BackendLost("the process table cannot be read now")
+
+    sent: list[bool] = []
+    with pytest.raises(BackendLost, match="cannot be read now"):
+        await attach_owner(str(address), look).cancel(lambda: sent.append(True))
+    assert sent == []
+
+
 async def test_its_programs_are_left_alone_while_it_is_there(begin: Begin) -> None:
     address = address_of(begin())
     ours = begin(**address.env)
@@ -258,12 +303,18 @@ def test_a_program_that_has_replaced_itself_has_lost_its_work() -> None:
 def test_an_address_tells_it_all() -> None:
     address = new_owner().of_turn(5, 'a "session"')
     assert OwnerAddress.parse(str(address)) == address
-    assert attach_owner(str(address)).session == 'a "session"'
+    turn = attach_owner(str(address))
+    assert (turn.address, turn.owner, turn.session) == (str(address), address, 'a "session"')
     assert attach_owner(str(new_owner())).session is None
     assert not str(address).startswith(PROCESS)
 
 
-@pytest.mark.parametrize("address", ["", "process:[]", "owner:", "owner:[1]", "owner:{}", "5"])
+BARE = str(new_owner()).removeprefix(owners.OWNER)
+
+
+@pytest.mark.parametrize(
+    "address", ["", "process:[]", "owner:", "owner:[1]", "owner:{}", "5", BARE]
+)
 def test_another_kind_of_address(address: str) -> None:
     with pytest.raises(BackendLost, match="no address of work"):
         attach_owner(address)

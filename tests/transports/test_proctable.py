@@ -419,6 +419,8 @@ async def test_a_look_whose_looker_is_cancelled_is_taken_by_the_next(slow: Slow)
 
         for scope in scopes:
             nursery.start_soon(ask_in, scope)
+            # On a busy machine the thread begins later than the task that waits for it.
+            await slow.begun(1)
             await wait_all_tasks_blocked()
         # The first one looks; the others wait for the next look, which one of them leads.
         scopes[0].cancel()
@@ -429,6 +431,20 @@ async def test_a_look_whose_looker_is_cancelled_is_taken_by_the_next(slow: Slow)
         nursery.start_soon(ask)
         slow.go.set()
     assert answers == ["it", "it"]
+
+
+async def test_a_round_that_is_taken_up_again_keeps_the_next_one_together(slow: Slow) -> None:
+    """Its looker was cancelled, and others had come for the next look by then."""
+    looks = proctable._Looks()
+    looks.waiting = following = proctable._Round([lambda _: "theirs"])
+    slow.go.set()
+    mine = proctable._Round([lambda _: "mine"])
+    await looks._look(mine)
+    assert mine.answers == ["mine"]
+    assert looks.waiting is following
+    assert await looks.ask(lambda _: "one more") == "one more"
+    assert slow.asked == [1, 2]
+    assert following.answers == ["theirs", "one more"]
 
 
 async def test_a_look_that_cannot_see_all_tells_everybody(

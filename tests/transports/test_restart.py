@@ -157,6 +157,17 @@ async def test_an_end_from_here_is_waited_for_and_is_no_loss(autojump_clock: Moc
     assert maker.times == pytest.approx([maker.times[0] + 2.0 * n for n in range(6)])
 
 
+async def test_an_end_that_is_not_waited_for(autojump_clock: MockClock) -> None:
+    maker = Maker()
+    maker.closing_takes = 2.0
+    async with open_restarting(maker) as things:
+        things.end_soon()  # There is nothing to end.
+        await things.get()
+        things.end_soon()
+        assert (await things.get()).number == 2
+    assert maker.times == pytest.approx([maker.times[0], maker.times[0] + 2.0])
+
+
 async def test_what_is_on_its_way_out_is_handed_to_nobody(autojump_clock: MockClock) -> None:
     maker = Maker()
     maker.closing_takes = 2.0
