@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Protocol
 
 import attrs
 import trio
-from trio.lowlevel import Abort
+from trio.lowlevel import Abort, enable_ki_protection
 
 from ._admission import Door, Guest
 from ._budget import StopBudget
 from ._calls import Call
-from ._errors import RoomsClosed
+from ._errors import BackendRefused, RoomsClosed
 from ._gate import Tally
 from ._records import Settlement, StopRequest
 from ._watch import Watch
 from ._workers import Workers
+
+ANNOUNCED_WITHIN: Final = 0.5
+"""Seconds. What may begin is not sent before a journal has it; but a disk that does not answer
+holds up nothing for long."""
 
 
 def refuse_abort(_: object) -> Abort:
@@ -90,6 +94,24 @@ class Journal(Protocol):
 
 
 @attrs.define(eq=False)
+class Announcer:
+    """`turnstop.abc.Request.announce`: who keeps it keeps no turn that is over.
+
+    Attributes:
+        tell: the turn's; None when the turn is over.
+    """
+
+    tell: Callable[[str], Awaitable[None]] | None
+
+    @enable_ki_protection
+    async def __call__(self, address: str) -> None:
+        """See `turnstop.abc.Request`."""
+        if self.tell is None:
+            raise BackendRefused("the turn is over: nothing of it is sent any more")
+        await self.tell(address)
+
+
+@attrs.define(eq=False)
 class House:
     """Made by `open_rooms`, handed to each turn.
 
@@ -97,6 +119,8 @@ class House:
         sweep: whether leftovers are ended, or only listed.
         workers: the kernel's tasks.
         journal: where turns are noted; None: nowhere.
+        backend_name: what the journal calls the backend: the same in the next process.
+        announces: whether nothing is sent to the backend that was not announced.
         closing: no block is entered any more.
         stragglers: adapter calls that outlived their bound, each with its turn's id or room.
     """
@@ -107,6 +131,8 @@ class House:
     workers: Workers
     watch: Watch
     journal: Journal | None = None
+    backend_name: str = attrs.field(init=False)
+    announces: bool = attrs.field(init=False)
     token: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
     tally: Tally = attrs.field(factory=Tally)
     doors: dict[str, Door] = attrs.field(factory=dict)
@@ -115,17 +141,17 @@ class House:
     _blocks: int = attrs.field(default=0, init=False)
     _exit: trio.lowlevel.Task | None = attrs.field(default=None, init=False)
 
-    @property
-    def backend_name(self) -> str:
-        """What a journal calls the backend: the same in the next process."""
-        kind = type(self.backend)
-        name = getattr(self.backend, "name", None)
-        return name if isinstance(name, str) else f"{kind.__module__}.{kind.__qualname__}"
-
-    @property
-    def announces(self) -> bool:
-        """Whether nothing is sent to the backend that was not announced."""
-        return bool(getattr(self.backend, "announces", False))
+    def __attrs_post_init__(self) -> None:
+        # Once, where nothing has begun: it is adapter code, which may raise.
+        kind, name = type(self.backend), None
+        if self.journal is not None:
+            name = getattr(self.backend, "name", None)
+        self.backend_name = (
+            name if isinstance(name, str) else f"{kind.__module__}.{kind.__qualname__}"
+        )
+        self.announces = self.journal is not None and bool(
+            getattr(self.backend, "announces", False)
+        )
 
     def check_thread(self) -> None:
         """Raise RuntimeError anywhere but in the Trio thread that the rooms live in."""

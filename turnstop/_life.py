@@ -17,7 +17,7 @@ from ._calls import Call, Late, Reaping, offers, unprotected
 from ._ending import End, Ending, How, Verdict, check_end
 from ._errors import BackendError, BackendLost, BackendMisbehaved, BackendRefused
 from ._gate import Gate
-from ._house import Entry, Orphan
+from ._house import ANNOUNCED_WITHIN, Announcer, Entry, Orphan
 from ._records import Settlement, StopRequest
 from .abc import Request, current_turn
 
@@ -26,9 +26,6 @@ logger = logging.getLogger("turnstop")
 # A cancelled call that unwinds at once is gone within a few passes of the scheduler, in which no
 # time goes by; what is still there then is named as a survivor.
 PASSES = 10
-# What may begin is not sent before a journal has it; but a disk that does not answer holds up
-# nothing for long.
-ANNOUNCED_WITHIN = 0.5
 
 
 class _TurnId(str):
@@ -54,7 +51,8 @@ class Life(Account):
     _lingering: bool = attrs.field(default=False, init=False)
     _verdict: Verdict | None = attrs.field(default=None, init=False)
     _entry: Entry | None = attrs.field(default=None, init=False)
-    _announcing: trio.CancelScope | None = attrs.field(default=None, init=False)
+    _announcer: Announcer | None = attrs.field(default=None, init=False)
+    _announcing: tuple[trio.CancelScope, ...] = attrs.field(default=(), init=False)
 
     def __attrs_post_init__(self) -> None:
         self.gate = Gate(self, self.house.tally)
@@ -73,8 +71,8 @@ class Life(Account):
         self._context = copy_context()
         self._context.run(current_turn.set, _TurnId(self.turn_id))
         if isinstance(self.content, Orphan):
-            assert self.door is not None
-            self._entry, self._hands_on = self.content.entry, self.door.session is None
+            self._entry = self.content.entry
+            self._hands_on = self.door is not None and self.door.session is None
         elif not self.house.announces:
             # Else a file would have it without its address, and nobody could tell whether it was
             # sent: a disk that fails is not waited for.
@@ -94,8 +92,6 @@ class Life(Account):
 
     def _begin_stop(self) -> None:
         self.since = trio.current_time()
-        if self._announcing is not None:
-            self._announcing.cancel()
         if not self._life.called:
             self._settle()
             return
@@ -103,6 +99,8 @@ class Life(Account):
         self.house.watch.set_first(self, self.since + self.house.budget.cancel_within)
         if self._remote is not None:
             self._spawn(self._do_cancel, "turnstop cancel")
+        for scope in self._announcing:
+            scope.cancel()
 
     def overflow(self) -> None:
         self._backlog_error = BackendError(
@@ -209,6 +207,8 @@ class Life(Account):
     def _conclude(self) -> None:
         """The ending is known from here on; what is left of the bound is for leftovers."""
         self._verdict = self._judge()
+        if self._announcer is not None:
+            self._announcer.tell = None
         if self.since is None and self._error is None:
             self._settle()
         elif offers(self._remote, "leftovers"):
@@ -270,9 +270,11 @@ class Life(Account):
 
     def _make_request(self) -> Request[object]:
         assert self.door is not None
-        door = self.door
-        told = (self.room, self.turn_id, self.content, door.session, door.previous)
-        return Request(*told) if self.house.journal is None else Request(*told, self._announce)
+        told = (self.room, self.turn_id, self.content, self.door.session, self.door.previous)
+        if self.house.journal is None:
+            return Request(*told)
+        self._announcer = Announcer(self._announce)
+        return Request(*told, self._announcer)
 
     def _attaching(self, orphan: Orphan) -> tuple[Callable[..., Awaitable[Any]], object]:
         attach = getattr(self.house.backend, "attach", None)
@@ -287,10 +289,10 @@ class Life(Account):
             self._admit()
             assert self._entry is not None
             self._entry.note_address(address)
-            with trio.move_on_after(ANNOUNCED_WITHIN) as self._announcing:
+            with trio.move_on_after(ANNOUNCED_WITHIN) as scope:
+                self._announcing += (scope,)
                 await self._entry.saved()
-            self._announcing = None
-        if self.since is not None:
+        if self.since is not None or self._verdict is not None:
             raise BackendRefused("the turn was stopped before it was sent: nothing began")
 
     async def _stop_late(self, remote: Any, following: Call | None = None) -> None:

@@ -299,7 +299,8 @@ class Database:
             # that does not answer. Whenever that comes back it is closed; it is waited for only so
             # long, and Trio's thread waits for no disk.
             free = trio.CapacityLimiter(1)
-            with trio.move_on_after(_CLOSE_WITHIN, shield=True):
+            # Where no thread is to be had it is closed with the last who has it.
+            with trio.move_on_after(_CLOSE_WITHIN, shield=True), suppress(RuntimeError):
                 await trio.to_thread.run_sync(
                     _alone, lock, database.close, limiter=free, abandon_on_cancel=True
                 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,9 +11,8 @@ import attrs
 import pytest
 import trio
 
-from turnstop import BackendRefused, Ending, Settlement, StopBudget, open_rooms
-from turnstop._house import Orphan
-from turnstop._life import ANNOUNCED_WITHIN
+from turnstop import BackendLost, BackendRefused, Ending, Settlement, StopBudget, open_rooms
+from turnstop._house import ANNOUNCED_WITHIN, Orphan
 from turnstop.abc import Emit, End, How, Request
 from turnstop.journal import open_journal
 
@@ -153,6 +154,120 @@ async def test_a_stop_ends_the_wait_for_an_announcement() -> None:
         assert trio.current_time() == asked
     assert turn.ending is Ending.UNSTARTED
     assert far.log == []
+
+
+async def test_a_stop_ends_the_wait_for_every_announcement() -> None:
+    class Twofold(Far):
+        refused = 0
+
+        async def start(self, request: Request[str]) -> Remote:
+            async with trio.open_nursery() as nursery:
+                for _ in range(2):
+                    nursery.start_soon(self.tell, request)
+            raise BackendRefused("neither may be sent")
+
+        async def tell(self, request: Request[str]) -> None:
+            with pytest.raises(BackendRefused):
+                await request.announce("there")
+            self.refused += 1
+
+    class Uneven(Notebook):
+        def admit(self, backend: str, room: str, turn_id: str) -> Entry:
+            return Quick(turn_id, self.log)
+
+    class Quick(Entry):
+        waits = 0
+
+        async def saved(self) -> None:
+            self.waits += 1
+            await trio.sleep(0.05 if self.waits == 2 else 1e6)
+
+    far = Twofold()
+    async with open_rooms(far, journal=Uneven()) as rooms:
+        async with rooms.turn("kitchen", "bake") as turn:
+            # One of them is refused by the stop only when its own wait is over.
+            await trio.sleep(0.01)
+            turn.stop()
+        assert trio.current_time() == 0.01
+    assert (far.refused, turn.ending) == (2, Ending.UNSTARTED)
+
+
+async def test_nothing_is_announced_of_a_turn_that_is_over(nursery: trio.Nursery) -> None:
+    class Failing(Far):
+        announces = True
+        requests: list[Request[str]] = []  # noqa: RUF012
+
+        async def start(self, request: Request[str]) -> Remote:
+            self.requests.append(request)
+            if request.content == "late":
+                nursery.start_soon(self.announce)
+                await trio.sleep(0.1)
+            raise BackendLost("it is gone", gone=True)
+
+        async def announce(self) -> None:
+            with pytest.raises(BackendRefused):
+                await self.requests[-1].announce("there")
+            self.log.append("refused")
+
+    far, notebook = Failing(), Notebook(saves_within=1e6)
+    async with open_rooms(far, journal=notebook) as rooms:
+        with pytest.raises(BackendLost):
+            async with rooms.turn("kitchen", "bake", turn_id="1"):
+                await trio.sleep(1)
+        await far.announce()
+        assert notebook.log == []
+        with pytest.raises(BackendLost):
+            async with rooms.turn("kitchen", "late", turn_id="2"):
+                await trio.sleep(1)
+        await trio.sleep(1)
+    assert far.log == ["refused"] * 2
+    assert [row[1] for row in notebook.log] == ["admitted", "address", "settled"]
+
+
+async def test_who_keeps_a_request_keeps_no_turn_that_is_over() -> None:
+    class Keeping(Far):
+        requests: list[Request[str]] = []  # noqa: RUF012
+
+        async def start(self, request: Request[str]) -> Remote:
+            self.requests.append(request)
+            return await super().start(request)
+
+    far = Keeping()
+    async with open_rooms(far, journal=Notebook()) as rooms:
+        async with rooms.turn("kitchen", "bake") as turn:
+            await trio.sleep(0.1)
+        life = weakref.ref(turn._life)
+        gc.collect()
+        gc.disable()
+        try:
+            del turn
+            assert life() is None
+        finally:
+            gc.enable()
+    assert len(far.requests) == 1
+
+
+async def test_of_what_a_backend_says_of_itself_nothing_can_end_a_turn() -> None:
+    class Fickle(Far):
+        reads = 0
+
+        @property
+        def announces(self) -> bool:
+            self.reads += 1
+            if self.reads > 1:
+                raise ValueError("not now")
+            return False
+
+        name = announces  # type: ignore[assignment]
+
+    for journal in (None, Notebook()):
+        fickle = Fickle()
+        fickle.reads = -1
+        async with open_rooms(fickle, journal=journal) as rooms:
+            for _ in range(3):
+                async with rooms.turn("kitchen", "bake"):
+                    await trio.sleep(0.1)
+            assert rooms.statistics().rooms == 0
 
 
 async def test_who_announces_after_a_stop_waits_for_nothing() -> None:

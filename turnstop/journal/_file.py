@@ -19,6 +19,7 @@ from ._session import Hold, Session, hold
 __all__ = [
     "MARGIN",
     "SCHEMA",
+    "SESSION",
     "Kept",
     "Note",
     "OpenTurn",
@@ -64,6 +65,11 @@ SCHEMA: Final = Schema(
     ),
 )
 
+
+SESSION: Final = (
+    "CAST(host AS TEXT), CAST(pid AS INTEGER), CAST(started AS INTEGER), CAST(beat AS REAL)"
+)
+"""Of a session, whatever a damaged row says."""
 
 _TOGETHER: Final = 50
 """Records that one statement writes: what a statement costs is a sixth of what a record costs."""
@@ -188,7 +194,7 @@ def take_over(
     Returns:
         the turns, and the sessions of which nothing is left.
     """
-    rows = database.execute("SELECT id, host, pid, started, beat, ended FROM sessions").fetchall()
+    rows = database.execute(f"SELECT id, {SESSION}, ended FROM sessions").fetchall()
     dead = [
         number
         for number, host, pid, started, beat, ended in rows

@@ -37,6 +37,13 @@ __all__ = ["Journal", "JournalStatistics", "open_journal"]
 
 logger = logging.getLogger("turnstop.journal")
 
+
+def _warn(text: str, *args: object) -> None:
+    # A handler of the log is anybody's code: what it raises ends neither a stop nor the writing.
+    with suppress(Exception):
+        logger.warning(text, *args)
+
+
 _MOST: Final = 10_000
 """Notes that are kept while they cannot be written."""
 _BATCH: Final = 5_000
@@ -174,10 +181,10 @@ class Journal(metaclass=OnlyMadeByUs):
         silent_for = LAPSES_AFTER if again else 0.0
         try:
             return await self.take_over_where(lambda one: one.backend == name, silent_for)
-        except (sqlite3.Error, OSError) as error:
+        except Exception as error:
             # Of what breaks later the writing warns, once.
             if not again:
-                logger.warning("%s: it cannot be seen which turns were left: %s", self._path, error)
+                _warn("%s: it cannot be seen which turns were left: %r", self._path, error)
             return ()
 
     async def take_over_where(
@@ -223,7 +230,7 @@ class Journal(metaclass=OnlyMadeByUs):
     def _note(self, turn: int, kind: str, said: object) -> None:
         if self._closed and self._failing is None:
             self._failing = "it was closed: open it around backends and rooms"
-            logger.warning("%s: %s", self._path, self._failing)
+            _warn("%s: %s", self._path, self._failing)
         self._notes.append((turn, kind, time.time(), said))
         self._noted += 1
         if self._noted - self._done > _MOST:
@@ -278,17 +285,18 @@ class Journal(metaclass=OnlyMadeByUs):
         self._writing_since = time.monotonic()
         try:
             await self._database.write(fn, abandon=True)
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, RuntimeError, MemoryError) as error:
+            # A RuntimeError: there is no thread to be had.
             await self._fail(batch, error)
-        except Exception:
+        except Exception as error:
             # What somebody handed in cannot be told; tried again it would hold up all the rest.
-            logger.exception("%d notes cannot be told, and are lost", len(batch))
+            _warn("%d notes cannot be told, and are lost: %r", len(batch), error)
             self._done += len(batch)
             self._lost += len(batch)
         else:
             self._done += len(batch)
             if self._failing is not None:
-                logger.warning("%s is written again; lost: %d notes", self._path, self._lost)
+                _warn("%s is written again; lost: %d notes", self._path, self._lost)
             self._failing = None
         finally:
             self._writing_since = None
@@ -303,19 +311,21 @@ class Journal(metaclass=OnlyMadeByUs):
         fn = partial(_file.drop, kept=self._kept, most=most, now=time.time())
         # Once, and at once: what is noted meanwhile waits. Whatever fails it fails what is written
         # next, and is told then.
-        with suppress(sqlite3.Error, OSError):
+        with suppress(Exception):
             await self._database.write(fn, abandon=True, patience=0.0)
 
     async def _fail(self, batch: Sequence[Note], error: Exception) -> None:
         if self._failing is None:
             text = "%s cannot be written, and turns go on without: %s. Free the disk, or look at it"
-            logger.warning(text, self._path, error)
+            _warn(text, self._path, error)
         self._failing = f"{type(error).__name__}: {error}"
-        # In a thread, which waits for nobody else's: it is anybody's code.
-        kept = await trio.to_thread.run_sync(
-            _file.keep_texts, batch, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1)
-        )
-        self._notes.extendleft(reversed(kept))
+        # Where there is no thread they are kept as they are.
+        with suppress(Exception):
+            # In a thread, which waits for nobody else's: it is anybody's code.
+            batch = await trio.to_thread.run_sync(
+                _file.keep_texts, batch, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1)
+            )
+        self._notes.extendleft(reversed(batch))
 
     async def _finish(self) -> None:
         until, failed = self._noted, 0
@@ -328,6 +338,7 @@ class Journal(metaclass=OnlyMadeByUs):
 
 
 @asynccontextmanager
+@enable_ki_protection
 async def open_journal(
     path: str | os.PathLike[str], *, keep_for: float = _WEEK, keep_records: float = _RECORDS
 ) -> AsyncGenerator[Journal, None]:
@@ -372,11 +383,13 @@ async def open_journal(
         finally:
             journal._closed = True
             leave = partial(_file.leave, session=session, held=held)
-            with trio.move_on_after(_CLOSES_WITHIN, shield=True), suppress(sqlite3.Error):
-                await database.write(leave, abandon=True)
-            if held is not None:
-                # Where the file could not say that it has ended.
-                held.let_go()
+            try:
+                with trio.move_on_after(_CLOSES_WITHIN, shield=True), suppress(Exception):
+                    await database.write(leave, abandon=True)
+            finally:
+                if held is not None:
+                    # Where the file could not say that it has ended.
+                    held.let_go()
 
 
 def _resolve(path: str | os.PathLike[str]) -> Path:

@@ -72,23 +72,24 @@ async def list_open(path: Path) -> list[ListedTurn]:
     return await read_file(path, _file.SCHEMA, fn)
 
 
-_OPEN: Final = """
+_OPEN: Final = f"""
 WITH begun AS (
     SELECT turn, MIN(at) AS since FROM records
     WHERE turn IN (SELECT turn FROM open) GROUP BY turn
 )
-SELECT said, backend, address, session, host, pid, started, ended, :now - beat, since
+SELECT said, backend, address, session, {_file.SESSION}, ended, since
 FROM open JOIN sessions ON sessions.id = open.session LEFT JOIN begun USING (turn) ORDER BY turn
 """
 
 
 def _list(database: sqlite3.Connection, here: Session, path: Path, now: float) -> list[ListedTurn]:
     path = path.resolve()
-    return [_to_listed(row, here, path) for row in database.execute(_OPEN, {"now": now}).fetchall()]
+    return [_to_listed(row, here, path, now) for row in database.execute(_OPEN).fetchall()]
 
 
-def _to_listed(row: tuple[Any, ...], here: Session, path: Path) -> ListedTurn:
-    text, backend, address, number, host, pid, started, ended, silent_for, since = row
+def _to_listed(row: tuple[Any, ...], here: Session, path: Path, now: float) -> ListedTurn:
+    text, backend, address, number, host, pid, started, beat, ended, since = row
+    silent_for = now - beat
     room, turn_id = read_admitted(text)
     owner = Session(host, pid, started)
     held = holds(path, number)

@@ -10,7 +10,7 @@ import trio
 
 from ..._ending import Ending
 from ..._errors import BackendLost
-from ..._life import ANNOUNCED_WITHIN
+from ..._house import ANNOUNCED_WITHIN
 from ..._records import Settlement
 from .._notebook import Notebook, Noted
 from .._obligation import obligation

@@ -64,7 +64,7 @@ async def a_stop_is_no_answer_to_an_announcement(honest: Honest, life: Life, add
 @in_kernel(Life, "_begin_stop", breaks=("stop_before_sending_sends_nothing",))
 def a_stop_waits_for_the_announcement(honest: Honest, life: Life) -> None:
     """A stop does not end the wait for the disk."""
-    life._announcing = None
+    life._announcing = ()
     honest(life)
 
 
