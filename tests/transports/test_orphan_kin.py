@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import attrs
 import pytest
 
-from turnstop.transports.orphans import ProcessAddress, new_mark
+from turnstop.abc import Proof
+from turnstop.transports.orphans import ProcessAddress, attach_process, new_mark
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 
@@ -29,18 +32,67 @@ except BackendLost as error:
 """
 
 
-@pytest.mark.parametrize("begun", ["", "setsid -w ", "sh -c 'exec setsid -w \"$@\"' x "])
-def test_a_process_does_not_end_the_agent_that_has_begun_it(begun: str) -> None:
-    # As an agent that is told to restart the service whose agent it is.
+def begin(command: str, *more: str) -> tuple[subprocess.Popen[bytes], ProcessAddress]:
     mark = new_mark()
     agent = subprocess.Popen(
-        ["/bin/sh", "-c", f'{begun}"$0" -c "$1"; echo "tool: $?"', sys.executable, RECOVERER],
+        ["/bin/sh", "-c", command, *more],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, **dict([mark])},
         start_new_session=True,
     )
-    told, _ = agent.communicate(str(ProcessAddress.of(agent.pid, mark)).encode() + b"\n", 60)
+    return agent, ProcessAddress.of(agent.pid, mark)
+
+
+@pytest.mark.parametrize("begun", ["", "setsid -w ", "sh -c 'exec setsid -w \"$@\"' x "])
+def test_a_process_does_not_end_the_agent_that_has_begun_it(begun: str) -> None:
+    # As an agent that is told to restart the service whose agent it is.
+    agent, where = begin(f'{begun}"$0" -c "$1"; echo "tool: $?"', sys.executable, RECOVERER)
+    told, _ = agent.communicate(str(where).encode() + b"\n", 60)
     assert agent.returncode == 0
     assert f"pid {agent.pid} works on the turn, and has begun this very process" in told.decode()
     assert told.endswith(b"tool: 0\n")
+
+
+async def test_what_may_be_of_a_session_without_its_leader_is_named_and_not_ended() -> None:
+    agent, where = begin("env -i sleep 300 >/dev/null & echo $!; sleep 300 & cat")
+    assert agent.stdin is not None
+    assert agent.stdout is not None
+    bare = int(agent.stdout.readline())
+    turn = attach_process(str(where))
+    agent.stdout.close()
+    agent.stdin.close()
+    agent.wait()
+    try:
+        marked = await turn.process.find()
+        assert marked
+        assert [one.pid for one in await turn.leftovers() if one not in marked] == [bare]
+        await turn.cancel(lambda: None)
+        assert (await turn.follow(lambda event: None)).proof is Proof.PROCESS  # type: ignore[arg-type]
+        assert [one.pid for one in await turn.sweep(await turn.leftovers())] == [bare]
+        assert await attrs.evolve(turn.process, started=0).find_unclear() == []
+    finally:
+        os.kill(bare, signal.SIGKILL)
+
+
+async def test_while_its_leader_is_there_all_of_a_session_is_its_own() -> None:
+    agent, where = begin("env -i sleep 300 >/dev/null & echo $!; cat")
+    assert agent.stdout is not None
+    agent.stdout.readline()
+    turn = attach_process(str(where))
+    assert await turn.process.find_unclear() == []
+    await turn.cancel(lambda: None)
+    agent.communicate()
+    assert await turn.leftovers() == []
+
+
+async def test_what_a_finished_turn_has_left_in_a_session_is_nobodys_to_name() -> None:
+    agent, where = begin("TOOL=1 sleep 300 >/dev/null & echo $!; cat")
+    assert agent.stdout is not None
+    kept = int(agent.stdout.readline())
+    agent.communicate()
+    try:
+        turn = attach_process(str(attrs.evolve(where, tool={"TOOL": "1"}, since=sys.maxsize)))
+        assert await turn.leftovers() == []
+    finally:
+        os.kill(kept, signal.SIGKILL)

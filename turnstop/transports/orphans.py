@@ -144,6 +144,21 @@ class ProcessAddress:
             return []
         return await Offspring(self.mark, self.tool, self.since, look).find()
 
+    async def find_unclear(self) -> list[TableEntry]:
+        """What is alive of its session when it is not, and carries no mark.
+
+        They dropped their environment; or its pid was given away since, and they are strangers'.
+
+        **Cancellation:** as `find`.
+        """
+        if not self.started or not self.counts:
+            return []
+        session = await find_session(self.pid, since=self.started)
+        if not session or find_start(self.pid):
+            return []  # Where it has a leader, it is known whose it is.
+        marked = [one.process for one in await find_marked(dict([self.mark]))]
+        return [one for one in session if one not in marked]
+
     def _is_tools(self, environment: Mapping[str, str]) -> bool:
         return bool(self.tool) and all(name in environment for name in self.tool)
 
@@ -237,12 +252,14 @@ class OrphanedTurn:
             raise BackendLost(f"still alive: {', '.join(map(str, left))}")
 
     async def leftovers(self) -> Sequence[TableEntry]:
-        """What is alive of it, and of its tools."""
-        return await self._all()
+        """What is alive of it, and of its tools, and what may be so."""
+        found = [*await self._all(), *await self.process.find_unclear()]
+        return list(dict.fromkeys(found))
 
     async def sweep(self, leftovers: Sequence[object]) -> Sequence[TableEntry]:
-        """End it by force."""
-        return await end_processes(self._all, grace=0.0)
+        """End it by force, and nothing that may be a stranger's."""
+        left = await end_processes(self._all, grace=0.0)
+        return list(dict.fromkeys([*left, *await self.process.find_unclear()]))
 
     async def _all(self) -> list[TableEntry]:
         alive = await self._find()
