@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import types
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -26,16 +27,18 @@ from turnstop import (
     Turn,
 )
 from turnstop.events import Ask, Event, Text, ToolCall
+from turnstop.transports.orphans import ProcessAddress
 from turnstop.transports.proctable import Marked, TableEntry
 
 try:
     import httpx2
 
     from turnstop.adapters.opencode import OpenCodeSession, open_opencode
+    from turnstop.adapters.opencode._address import to_address
     from turnstop.adapters.opencode._checking import check
     from turnstop.adapters.opencode._left import Processes
     from turnstop.adapters.opencode._plugin import CALL, SESSION
-    from turnstop.adapters.opencode._server import Settings, _abort_all
+    from turnstop.adapters.opencode._server import Server, Settings, _abort_all
     from turnstop.adapters.opencode._wire import Wire
     from turnstop.testing.recording.opencode import URL, RecordingOpenCode
     from turnstop.testing.recording.opencode._http import Request, answer
@@ -1184,3 +1187,36 @@ async def test_a_missing_program_is_told_with_the_line_that_installs_it() -> Non
     with pytest.raises(BackendRefused, match="npm install --global opencode-ai"):
         async with open_opencode(command="/nowhere/opencode"):
             raise AssertionError("unreachable")
+
+
+async def test_a_message_that_is_on_its_way_is_not_said_to_be_nowhere(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        server = RecordingOpenCode(nursery)
+        session = server._make()
+        body = {"messageID": "msg_late", "parts": [{"type": "text", "text": "bake"}]}
+
+        async def come_late() -> None:
+            await trio.sleep(0.5)
+            await server._prompt(session, body)
+
+        nursery.start_soon(come_late)
+        async with open_opencode(URL, transport=server) as backend:
+            turn = await backend.attach(json.dumps([session.id, "msg_late"]))  # type: ignore[attr-defined]
+            with trio.fail_after(2):
+                await turn.cancel(lambda: None)
+                end = await turn.follow(lambda event: None)
+            assert end.how is turnstop.abc.How.CANCELLED
+            assert session.run is None
+            with pytest.raises(BackendRefused, match="nothing was begun"):
+                await backend.attach(json.dumps([session.id, "msg_never"]))  # type: ignore[attr-defined]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_server_of_ones_own_is_known_by_what_it_was_begun_as() -> None:
+    begun = ProcessAddress("here", 7, 42, ("MARK", "1"))
+    process = types.SimpleNamespace(address=begun, pid=os.getpid())  # another's by now
+    program: Any = types.SimpleNamespace(process=process, mark=("OTHER", "2"))
+    told = ProcessAddress.parse(to_address(Server(*[None] * 3, program), "ses_1", "msg_1"))  # type: ignore[arg-type]
+    assert told == attrs.evolve(begun, session="ses_1")

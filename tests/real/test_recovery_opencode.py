@@ -19,6 +19,11 @@ from turnstop.lab import Behaviour, Lab, open_lab, write_prompt
 
 from . import REQUIRED
 from .labworld import PATIENCE
+from .recovery import (
+    Left,
+    a_turn_that_was_left_is_over_and_its_room_goes_on,
+    no_command_is_left,
+)
 
 try:
     from turnstop.adapters.opencode import open_opencode
@@ -112,3 +117,30 @@ async def test_a_server_that_was_left_is_ended(tmp_path: Path) -> None:
             assert found.gone
             assert found.ending is Ending.STOPPED
             assert lab.alive(token) == []
+
+
+class LeftOpenCode(Left):
+    opening = open_opencode
+    itself = b"serve"
+
+
+@asynccontextmanager
+async def left_behind(home: Path) -> AsyncGenerator[LeftOpenCode, None]:
+    with trio.fail_after(4 * PATIENCE):
+        async with open_lab() as lab:
+            options = {
+                "command": [str(PROGRAM), "serve"],
+                "directory": str(home),
+                "env": environment(lab, home),
+            }
+            yield LeftOpenCode(lab, home, options)
+
+
+async def test_the_room_of_a_server_that_was_left_goes_on_in_its_session(tmp_path: Path) -> None:
+    async with left_behind(tmp_path) as left:
+        await a_turn_that_was_left_is_over_and_its_room_goes_on(left)
+
+
+async def test_a_command_of_a_server_that_was_left_is_ended(tmp_path: Path) -> None:
+    async with left_behind(tmp_path) as left:
+        await no_command_is_left(left, "touch $READY; setsid sleep 300")

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 
+import attrs
+
 from ..._errors import BackendLost
-from ...transports.orphans import ProcessAddress
 from ._server import Server
 
 __all__ = ["parse", "to_address"]
@@ -18,9 +19,9 @@ __all__ = ["parse", "to_address"]
 
 def to_address(server: Server, session: str, message: str) -> str:
     """The address of a message in a session."""
-    program = server.program
-    if program is not None and program.mark is not None:
-        return str(ProcessAddress.of(program.process.pid, program.mark))
+    if server.program is not None:
+        # As it was begun: its pid may be another's by now.
+        return str(attrs.evolve(server.program.process.address, session=str(session)))
     return json.dumps([str(session), message])
 
 

@@ -33,6 +33,8 @@ _TRUSTS_FOR = 0.25
 _DOUBTS = 8
 _NEWEST = 20
 _LOOKS = 5
+# A message whose sender is gone may still be between it and the server.
+_ON_ITS_WAY = (0.05, 0.2, 1.0)
 
 
 @final
@@ -97,13 +99,17 @@ class OpenCodeTurn:
     async def take_up(self) -> None:
         """Learn how a turn stands that another process has begun, before it is told to stop."""
         self._taken_up = self._missed = self._agents.unsure = True
-        messages, _, busy = await self._fetch()
-        if all(as_mapping(one.get("info")).get("id") != self._message for one in messages):
-            text = f"session {self._known} has no message {self._message}"
-            if busy:
-                raise BackendLost(f"{text} yet, and is busy: look at what it does")
-            raise BackendRefused(f"{text}: nothing was begun")
-        self._progress.look(messages, busy=busy)
+        for pause in (*_ON_ITS_WAY, None):
+            messages, _, busy = await self._fetch()
+            if any(as_mapping(one.get("info")).get("id") == self._message for one in messages):
+                self._progress.look(messages, busy=busy)
+                return
+            if pause is not None:
+                await trio.sleep(pause)
+        text = f"session {self._known} has no message {self._message}"
+        if busy:
+            raise BackendLost(f"{text} yet, and is busy: look at what it does")
+        raise BackendRefused(f"{text}: nothing was begun")
 
     async def _next(self) -> Heard | Gap | None:
         """What is said next; None where something is in doubt and nothing more is said."""
