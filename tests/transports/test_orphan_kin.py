@@ -10,6 +10,7 @@ from pathlib import Path
 
 import attrs
 import pytest
+import trio
 
 from turnstop.abc import Proof
 from turnstop.transports.orphans import ProcessAddress, attach_process, new_mark
@@ -64,6 +65,9 @@ async def test_what_may_be_of_a_session_without_its_leader_is_named_and_not_ende
     agent.stdin.close()
     agent.wait()
     try:
+        with trio.fail_after(30):  # it is a shell's child until it is itself
+            while bare in {one.pid for one in await turn.process.find()}:  # noqa: ASYNC110
+                await trio.sleep(0.01)
         marked = await turn.process.find()
         assert marked
         assert [one.pid for one in await turn.leftovers() if one not in marked] == [bare]
