@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from turnstop.abc import Proof
+from turnstop.transports.offspring import Offspring
 from turnstop.transports.orphans import ProcessAddress, attach_process, new_mark
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
@@ -88,6 +89,29 @@ async def test_while_its_leader_is_there_all_of_a_session_is_its_own() -> None:
     await turn.cancel(lambda: None)
     agent.communicate()
     assert await turn.leftovers() == []
+
+
+async def test_what_only_looks_like_a_tool_of_the_turn_is_named_and_not_ended() -> None:
+    # As a command of a person's who goes on by hand in the thread of a service that has crashed.
+    agent, where = begin("TOOL=1 setsid sleep 300 >/dev/null & echo; cat")
+    person, _ = begin("TOOL=1 sleep 300 & echo; wait")
+    for one in (agent, person):
+        assert one.stdout is not None
+        one.stdout.readline()
+    agent.communicate()
+    try:
+        tools = Offspring(("TOOL", "1"), {}, where.since)
+        turn = attach_process(str(attrs.evolve(where, tool={"TOOL": "1"})), tools=tools)
+        with trio.fail_after(30):  # it is a shell's child until it is itself
+            while not any(one.session == one.pid for one in await turn.process.find_tools()):  # noqa: ASYNC110
+                await trio.sleep(0.01)
+        tool, persons = await turn.leftovers()
+        assert [tool.session == tool.pid, persons.session == person.pid] == [True, True]
+        assert await turn.sweep([tool, persons]) == [persons]
+        assert person.poll() is None
+    finally:
+        os.killpg(person.pid, signal.SIGKILL)
+        person.communicate()
 
 
 async def test_what_a_finished_turn_has_left_in_a_session_is_nobodys_to_name() -> None:

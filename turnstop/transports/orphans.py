@@ -253,19 +253,21 @@ class OrphanedTurn:
 
     async def leftovers(self) -> Sequence[TableEntry]:
         """What is alive of it, and of its tools, and what may be so."""
-        found = [*await self._all(), *await self.process.find_unclear()]
-        return list(dict.fromkeys(found))
+        return [*(found := await self._all()), *await self._unclear(found)]
 
     async def sweep(self, leftovers: Sequence[object]) -> Sequence[TableEntry]:
         """End it by force, and nothing that may be a stranger's."""
         left = await end_processes(self._all, grace=0.0)
-        return list(dict.fromkeys([*left, *await self.process.find_unclear()]))
+        return [*left, *await self._unclear(left)]
 
     async def _all(self) -> list[TableEntry]:
-        alive = await self._find()
-        if self._tools is None:
-            return [*alive, *await self.process.find_tools()]
-        return [*alive, *(await self._tools.find() if self.process.counts else ())]
+        return [*await self._find(), *await self.process.find_tools()]
+
+    async def _unclear(self, known: Sequence[TableEntry]) -> list[TableEntry]:
+        found = await self.process.find_unclear()
+        if self._tools is not None and self.process.counts:
+            found += await self._tools.find()
+        return [one for one in dict.fromkeys(found) if one not in known]
 
 
 def attach_process(
@@ -284,7 +286,8 @@ def attach_process(
         address: a `ProcessAddress`, as str.
         grace: seconds that it has for ending by itself once it is told to.
         tell: what is asked how it ended, once it is gone; by default it was stopped.
-        tools: what finds the turn's tools, where that is more than the address does.
+        tools: what finds more than the mark does, and maybe tools of others too: what is alive of
+            these is named, and not ended.
 
     Raises:
         BackendLost: it is the address of something else, or of a process that cannot be seen here;
