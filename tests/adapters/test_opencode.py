@@ -1220,3 +1220,26 @@ async def test_a_server_of_ones_own_is_known_by_what_it_was_begun_as() -> None:
     program: Any = types.SimpleNamespace(process=process, mark=("OTHER", "2"))
     told = ProcessAddress.parse(to_address(Server(*[None] * 3, program), "ses_1", "msg_1"))  # type: ignore[arg-type]
     assert told == attrs.evolve(begun, session="ses_1")
+
+
+async def test_a_turn_that_is_stopped_while_it_is_announced_leaves_no_session(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def refuse(address: str) -> None:
+        raise BackendRefused("the turn was stopped before it was sent")
+
+    async with trio.open_nursery() as nursery:
+        server = RecordingOpenCode(nursery)
+        async with open_opencode(URL, transport=server) as backend:
+            with pytest.raises(BackendRefused):
+                await backend.start(turnstop.abc.Request("kitchen", "1", "bake", announce=refuse))
+            await quiet()
+            assert [one.deleted for one in server.sessions.values()] == [True]
+            kept = server._make()
+            request = turnstop.abc.Request("kitchen", "2", "x", kept.id, announce=refuse)
+            with pytest.raises(BackendRefused):
+                await backend.start(request)
+            await quiet()
+            assert not kept.deleted
+            assert server.works == []
+        nursery.cancel_scope.cancel()

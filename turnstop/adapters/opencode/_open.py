@@ -96,7 +96,7 @@ class _Beginning:
         except Exception as error:
             self._outcome = error
         self.reader.post(self._outcome)
-        if self._abandoned:
+        if self._abandoned or isinstance(self._outcome, BackendRefused):
             await self._undo()
 
     async def _begin(self) -> OpenCodeTurn:
