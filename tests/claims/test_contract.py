@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -169,3 +170,13 @@ async def test_finds(promise: str, method: str, wrong: Any, autojump_clock: Mock
 
 def test_each_promise_has_a_store_that_breaks_it() -> None:
     assert sorted(promise for promise, *_ in WRONG) == sorted(PROMISES)
+
+
+async def test_a_store_in_memory_may_be_let_go_of_in_any_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ignored: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+    stores = [MemoryStore()]
+    await trio.to_thread.run_sync(stores.clear)
+    assert ignored == []

@@ -98,7 +98,8 @@ class MemoryStore:
     """
 
     def __init__(self) -> None:
-        self._database = sqlite3.connect(":memory:", isolation_level=None)
+        # The garbage collector closes it in whatever thread it happens to run in.
+        self._database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         for statement in _rows.STATEMENTS:
             self._database.execute(statement)
         weakref.finalize(self, self._database.close)
