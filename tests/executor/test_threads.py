@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -13,6 +14,7 @@ from turnstop import BackendLost, StopBudget
 from turnstop.claims import ClaimRefused, Claims, MemoryStore, open_claims
 from turnstop.events import Text
 from turnstop.executor import Began, Job, Stopped, TaskState, ThreadJob, open_executor
+from turnstop.executor._threads import Threads
 
 PATIENCE = 20.0
 CANCELED, COMPLETED, FAILED = TaskState.CANCELED, TaskState.COMPLETED, TaskState.FAILED
@@ -366,6 +368,19 @@ async def test_a_step_that_only_makes_a_coroutine_has_failed() -> None:
             outcome = await executor.submit("r", None).wait()
     assert (outcome.state, type(outcome.error)) == (FAILED, TypeError)
     assert "ordinary function" in outcome.text
+
+
+async def test_of_a_thread_that_has_ended_nothing_is_kept() -> None:
+    def count() -> int:
+        gc.collect()
+        return sum(isinstance(one, trio.CancelScope) for one in gc.get_objects())
+
+    threads = Threads("task 1", lambda: None)
+    await threads.run(int, "7")
+    before = count()
+    for _ in range(10):
+        assert await threads.run(int, "7") == 7
+    assert count() == before
 
 
 def test_stopped_is_no_exception() -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -188,3 +189,25 @@ def test_a_module_that_is_to_be_loaded_later_is_not_loaded(tmp_path: Path) -> No
     (tmp_path / "this_is_broken.py").write_text("raise RuntimeError('loaded')")
     said = run(tmp_path, LAZY + MAIN.format(thread=False))
     assert said == "nothing was loaded\n" * 2
+
+
+def test_what_is_deprecated_in_it_is_not_the_applications_to_hear_of(tmp_path: Path) -> None:
+    """Nor does it fail for one that makes errors of warnings."""
+    words = "import warnings; warnings.warn('its policy is deprecated', DeprecationWarning)"
+    (tmp_path / "trio_asyncio.py").write_text(words)
+    script = """
+import warnings
+from turnstop.transports.aio._early import import_trio_asyncio
+warnings.simplefilter("error")
+print(import_trio_asyncio().__file__)
+"""
+    assert run(tmp_path, script) == f"{tmp_path / 'trio_asyncio.py'}\n"
+
+
+def test_asyncio_may_have_no_part_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    from turnstop.transports.aio import _early
+
+    module = ModuleType("trio_asyncio._loop")
+    assert _early._kept_by(module).keys() <= {"get_running_loop"}
+    monkeypatch.setitem(sys.modules, "_asyncio", None)  # type: ignore[arg-type]
+    assert _early._kept_by(module) == {}

@@ -121,6 +121,16 @@ async def test_a_header_and_a_body_apart_take_no_time() -> None:
         await client.stream.aclose()
 
 
+async def test_where_the_system_acknowledges_when_it_likes_it_goes_by_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transport, "_QUICK", None)
+    async with loopback() as (found, _):
+        client = await connected(found)
+        assert await client.hear() == {"method": "connect", "params": {"other": 1}}
+        await client.stream.aclose()
+
+
 async def test_nobody_else_is_let_in() -> None:
     async with loopback() as (found, _):
         for token in ("", "guess", "naïve"):
