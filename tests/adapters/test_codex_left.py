@@ -170,35 +170,39 @@ async def test_the_app_server_is_ended_before_anything_is_asked(
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 async def test_only_the_turns_own_commands_are_its_leftovers() -> None:
-    def command(thread: str, root: str) -> subprocess.Popen[bytes]:
-        env = {"CODEX_THREAD_ID": thread, "CODEX_SESSION_ID": root}
+    def command(thread: str, root: str, **more: str) -> subprocess.Popen[bytes]:
+        env = {"CODEX_THREAD_ID": thread, "CODEX_SESSION_ID": root, **more}
         return subprocess.Popen(["sleep", "300"], env=env, start_new_session=True)
 
-    earlier = command("T-left", "T-left")
+    mark = dict([LEFT.mark])
+    earlier = command("T-left", "T-left", **mark)
     await trio.sleep(0.05)  # The process table counts in hundredths.
     since = ticks_now()
-    mine, agents, others = (
+    mine, agents, others, persons = (
+        command("T-left", "T-left", **mark),
+        command("T-agent", "T-left", **mark),
+        command("T-other", "T-other", **mark),
+        # Of somebody who goes on in the thread by hand; or codex was told to drop the mark.
         command("T-left", "T-left"),
-        command("T-agent", "T-left"),
-        command("T-other", "T-other"),
     )
     try:
         async with codex() as (backend, _):
             left = attrs.evolve(LEFT, session="T-left", since=since)
             turn = await backend.attach(str(left))
             found = await turn.leftovers()
-            assert {one.pid for one in found} == {mine.pid, agents.pid}
-            assert await turn.sweep(found) == []
+            assert {one.pid for one in found} == {mine.pid, agents.pid, persons.pid}
+            assert [one.pid for one in await turn.sweep(found)] == [persons.pid]
             mine.wait()
             agents.wait()
             assert earlier.poll() is None
             assert others.poll() is None
+            assert persons.poll() is None
             machine, _, container = left.host.split()
-            mine = command("T-left", "T-left")
+            mine = command("T-left", "T-left", **mark)
             before = attrs.evolve(left, host=f"{machine} another-boot {container}")
             assert await (await backend.attach(str(before))).leftovers() == []
     finally:
-        for one in (earlier, mine, agents, others):
+        for one in (earlier, mine, agents, others, persons):
             one.kill()
             one.wait()
 
