@@ -187,7 +187,8 @@ async def test_only_the_turns_own_commands_are_its_leftovers() -> None:
     )
     try:
         async with codex() as (backend, _):
-            left = attrs.evolve(LEFT, session="T-left", since=since)
+            tool = {"CODEX_SESSION_ID": "T-left"}
+            left = attrs.evolve(LEFT, session="T-left", tool=tool, since=since)
             turn = await backend.attach(str(left))
             found = await turn.leftovers()
             assert {one.pid for one in found} == {mine.pid, agents.pid, persons.pid}
