@@ -121,6 +121,7 @@ async def test_a_pid_that_is_anothers_now_is_never_signalled(meek: Child) -> Non
     await turn.cancel(lambda: None)
     await turn.kill()
     assert (await turn.follow(Reader())).proof is Proof.PROCESS
+    assert await turn.leftovers() == []
     await trio.sleep(0.05)
     assert meek.process.poll() is None
 
