@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 import trio
 
+from turnstop import BackendLost
 from turnstop.abc import Proof
 from turnstop.transports.offspring import Offspring
 from turnstop.transports.orphans import ProcessAddress, attach_process, new_mark
@@ -32,6 +34,9 @@ try:
 except BackendLost as error:
     print(error)
 """
+
+
+deaf: Any = print
 
 
 def begin(command: str, *more: str) -> tuple[subprocess.Popen[bytes], ProcessAddress]:
@@ -73,7 +78,7 @@ async def test_what_may_be_of_a_session_without_its_leader_is_named_and_not_ende
         assert marked
         assert [one.pid for one in await turn.leftovers() if one not in marked] == [bare]
         await turn.cancel(lambda: None)
-        assert (await turn.follow(lambda event: None)).proof is Proof.PROCESS  # type: ignore[arg-type]
+        assert (await turn.follow(deaf)).proof is Proof.PROCESS
         assert [one.pid for one in await turn.sweep(await turn.leftovers())] == [bare]
         assert await attrs.evolve(turn.process, started=0).find_unclear() == []
     finally:
@@ -124,3 +129,21 @@ async def test_what_a_finished_turn_has_left_in_a_session_is_nobodys_to_name() -
         assert await turn.leftovers() == []
     finally:
         os.kill(kept, signal.SIGKILL)
+
+
+async def test_what_runs_for_another_user_is_not_said_to_be_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    agent, where = begin("exit 0")
+    agent.communicate()
+    assert where == ProcessAddress.parse(str(where))
+    assert where.user == os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: 4242)
+    with pytest.raises(BackendLost, match="take the turn up for that user"):
+        attach_process(str(attrs.evolve(where, user=4343)))
+    machine, _, container = where.host.split()
+    restarted = attrs.evolve(where, user=4343, host=f"{machine} another-boot {container}")
+    for seen in (restarted, attrs.evolve(where, user=4242), attrs.evolve(where, user=None)):
+        assert (await attach_process(str(seen)).follow(deaf)).proof is Proof.PROCESS
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    attach_process(str(attrs.evolve(where, user=4343)))

@@ -8,6 +8,7 @@ program since is never signalled.
 from __future__ import annotations
 
 import json
+import os
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -68,6 +69,7 @@ class ProcessAddress:
             only what the turn itself has begun is the turn's. Empty where all that the program
             has started is.
         since: when the turn began, in the process table's clock ticks.
+        user: for whom it runs; others are not shown its mark. None where that was not known.
     """
 
     host: str
@@ -78,21 +80,22 @@ class ProcessAddress:
     turn: str = ""
     tool: Mapping[str, str | None] = attrs.field(factory=dict)
     since: int = 0
+    user: int | None = None
 
     @classmethod
     def ahead(cls, mark: tuple[str, str], session: str = "") -> Self:
         """The address of a child that is about to be started: to be announced before it is."""
-        return cls(find_host(), 0, 0, mark, session)
+        return cls(find_host(), 0, 0, mark, session, user=os.geteuid())
 
     @classmethod
     def of(cls, pid: int, mark: tuple[str, str], session: str = "") -> Self:
         """The address of a child that was started with `mark`, and has not been waited for."""
-        return cls(find_host(), pid, find_start(pid), mark, session)
+        return cls(find_host(), pid, find_start(pid), mark, session, user=os.geteuid())
 
     def __str__(self) -> str:
         parts = [self.host, self.pid, self.started, *self.mark, self.session]
         more = {"turn": self.turn, "tool": dict(self.tool), "since": self.since}
-        return PROCESS + json.dumps([*parts, more])
+        return PROCESS + json.dumps([*parts, {**more, "user": self.user}])
 
     @classmethod
     def parse(cls, address: str) -> Self:
@@ -105,8 +108,9 @@ class ProcessAddress:
             *parts, more = json.loads(address.removeprefix(PROCESS))
             host, pid, started, name, value, session = map(str, parts)
             turn, tool, since = str(more["turn"]), dict(more["tool"]), int(more["since"])
-            mark = (name, value)
-            return cls(host, int(pid), int(started), mark, session, turn, tool, since)
+            mark, user = (name, value), more["user"]
+            user = None if user is None else int(user)
+            return cls(host, int(pid), int(started), mark, session, turn, tool, since, user)
         except (TypeError, ValueError, LookupError):
             raise BackendLost(f"this is no address of a process: {address}") from None
 
@@ -297,13 +301,23 @@ def attach_process(
     check_reach(process.host, process.pid)
     if not has_table():
         raise BackendLost(f"no process is shown here: see that pid {process.pid} has ended")
-    if process.counts and is_within(TableEntry(process.pid, process.started, 0, 0)):
+    if process.counts:
+        _check_nearness(process)
+    return OrphanedTurn(process, grace=grace, tell=tell, tools=tools)
+
+
+def _check_nearness(process: ProcessAddress) -> None:
+    if process.user is not None and os.geteuid() not in (process.user, 0):
+        raise BackendLost(
+            f"pid {process.pid} ran for user {process.user}, and others are not shown what it has "
+            "begun: take the turn up for that user"
+        )
+    if is_within(TableEntry(process.pid, process.started, 0, 0)):
         # It would be ended with it, or by it: as the service that an agent of its own restarts.
         raise BackendLost(
             f"pid {process.pid} works on the turn, and has begun this very process: end it "
             "yourself, and start this one from elsewhere"
         )
-    return OrphanedTurn(process, grace=grace, tell=tell, tools=tools)
 
 
 def check_reach(host: str, pid: int) -> None:
