@@ -268,6 +268,8 @@ async def test_of_what_a_backend_says_of_itself_nothing_can_end_a_turn() -> None
                 async with rooms.turn("kitchen", "bake"):
                     await trio.sleep(0.1)
             assert rooms.statistics().rooms == 0
+        # Once each, and not at all where nothing is noted.
+        assert fickle.reads == (-1 if journal is None else 1)
 
 
 async def test_who_announces_after_a_stop_waits_for_nothing() -> None:
