@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVarTuple, final
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from ._unwrap import open_private_nursery
 
@@ -60,3 +61,18 @@ async def open_service() -> AsyncGenerator[Service, None]:
             yield service
         finally:
             service._stop()
+
+
+async def see_through(seconds: float, async_fn: Callable[[], Awaitable[object]]) -> None:
+    """Call it in a task of its own, and give it so long.
+
+    **Cancellation:** neither ends it nor is told; Ctrl-C is raised when it is over.
+    """
+
+    @enable_ki_protection
+    async def run() -> None:
+        with trio.move_on_after(seconds, shield=True):
+            await async_fn()
+
+    async with open_private_nursery() as nursery:
+        nursery.start_soon(run, name=async_fn)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from turnstop import Ending
-from turnstop.journal import open_journal
+from turnstop._sqlite import Database
+from turnstop.journal import Journal, _file, _journal, open_journal
 from turnstop.journal._reading import list_open
 from turnstop.journal._session import holds, this_session
 
@@ -120,3 +123,45 @@ async def test_a_session_that_makes_no_sense_ends_nobody(path: Path, read: Read)
     async with opened(path, Agent()) as (_, rooms):
         async with rooms.turn("kitchen", "bake"):
             await trio.sleep(0.01)
+
+
+@pytest.fixture
+def _default_handler() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_default_handler")
+@pytest.mark.parametrize("at", ["the writing", "the leaving"])
+def test_ctrl_c_while_it_is_closed_waits_until_it_is(
+    path: Path, read: Read, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So that there is something to be written yet.
+    monkeypatch.setattr(_journal, "_GATHERS", 10.0)
+    finish, write = _journal.Journal._finish, Database.write
+
+    async def struck_finish(journal: Journal) -> None:
+        assert journal.statistics().waiting
+        signal.raise_signal(signal.SIGINT)
+        await finish(journal)
+
+    async def struck_write(database: Database, fn: Any, **how: Any) -> Any:
+        if getattr(fn, "func", None) is _file.leave:
+            signal.raise_signal(signal.SIGINT)
+        return await write(database, fn, **how)
+
+    if at == "the writing":
+        monkeypatch.setattr(_journal.Journal, "_finish", struck_finish)
+    else:
+        monkeypatch.setattr(Database, "write", struck_write)
+
+    async def main() -> None:
+        async with opened(path, Agent()) as (_, rooms), rooms.turn("kitchen", "bake"):
+            await trio.sleep(0.01)
+
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(main)
+    assert [kind for (kind,) in read("SELECT kind FROM records")][-1] == "settled"
+    assert read("SELECT ended FROM sessions") == [(1,)]
+    assert list(path.parent.glob("*-owner-*")) == []

@@ -21,7 +21,7 @@ from trio.lowlevel import enable_ki_protection
 
 from .._house import Orphan
 from .._records import OnlyMadeByUs, Settlement, StopRequest
-from .._service import open_service
+from .._service import open_service, see_through
 from .._sqlite import Database, name_file, open_database
 from . import _file
 from ._file import MARGIN, Kept, Note, OpenTurn
@@ -378,14 +378,14 @@ async def open_journal(
                 try:
                     yield journal
                 finally:
-                    with trio.move_on_after(_CLOSES_WITHIN, shield=True):
-                        await journal._finish()
+                    # Ctrl-C may be on its way: the ends that it has caused are written first.
+                    await see_through(_CLOSES_WITHIN, journal._finish)
         finally:
             journal._closed = True
             leave = partial(_file.leave, session=session, held=held)
             try:
-                with trio.move_on_after(_CLOSES_WITHIN, shield=True), suppress(Exception):
-                    await database.write(leave, abandon=True)
+                with suppress(Exception):
+                    await see_through(_CLOSES_WITHIN, partial(database.write, leave, abandon=True))
             finally:
                 if held is not None:
                     # Where the file could not say that it has ended.
