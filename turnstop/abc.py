@@ -67,7 +67,7 @@ class Request(Generic[Content_co]):
         announce: to be awaited, with the turn's address, just before what can begin the work is
             sent, where the address is known by then: where the rooms have a journal, it is on the
             disk when this returns. It waits half a second at most, and raises `BackendRefused`,
-            to be passed on, where the turn was stopped meanwhile: so nothing was sent.
+            to be passed on, where the turn was stopped meanwhile, or is over: so nothing was sent.
     """
 
     room: str
