@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -568,3 +569,28 @@ async def test_its_repr_tells_its_state(claims: Claims) -> None:
     async with held(claims, "a", "b") as claim:
         assert repr(claim) == "<Claim 1 of 'stacked' on a, b: held>"
     assert repr(claim) == "<Claim 1 of 'stacked' on a, b: lost, its block has left>"
+
+
+async def test_whoever_holds_it_not_is_told_so(claims: Claims) -> None:
+    with pytest.raises(ClaimLapsed, match="claim 999 does not hold 'a'"):
+        await claims.write(999, "a", list)
+    async with claims.hold(["a"], holder="me") as claim:
+        with pytest.raises(ClaimLapsed, match="claim 1 does not hold 'b'"):
+            await claim.check("b")
+
+
+async def test_what_is_async_would_not_be_guarded(claims: Claims) -> None:
+    async def write() -> None:
+        raise AssertionError
+
+    async with claims.hold(["a"], holder="me") as claim:
+        for call in (partial(claim.write, "a"), partial(claims.write, 1, "a")):
+            with pytest.raises(TypeError, match="is async"):
+                await call(write)
+
+
+@pytest.mark.parametrize("store", [None, 3, b"claims.db"])
+async def test_what_is_no_store_is_refused(store: Any) -> None:
+    with pytest.raises(TypeError, match="neither a path nor a ClaimStore"):
+        async with open_claims(store):
+            raise AssertionError

@@ -9,6 +9,7 @@ from typing import TypeVar, TypeVarTuple, final
 import trio
 
 from ._lease import Lease
+from ._register import check_writes
 from ._scopes import check_scope, covers
 
 __all__ = ["Claim"]
@@ -99,9 +100,11 @@ class Claim:
         Raises:
             ClaimLapsed: it is not held: nothing was called.
             ClaimsUnavailable: the store does not answer: nothing was called.
+            TypeError: `fn` is async: it would write when nobody guards it any more.
 
         **Cancellation:** it is called to its end, or not at all.
         """
+        check_writes(fn)
         self._see_that_it_covers(scope)
         if self.token is None:
             # By choice: it has scopes, and nobody was there to grant them.

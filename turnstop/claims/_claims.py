@@ -19,7 +19,7 @@ from .._service import open_service
 from ._claim import Claim
 from ._errors import ClaimRefused, ClaimsUnavailable
 from ._lease import Lease
-from ._register import Register
+from ._register import Register, check_writes
 from ._scopes import check_scopes, covers
 from ._store import ClaimsStatistics, ClaimStore, Wanted
 from ._stores import open_sqlite_store
@@ -199,9 +199,11 @@ class Claims:
         Raises:
             ClaimLapsed: the claim has it not, or no more: nothing was called.
             ClaimsUnavailable: the store does not answer: nothing was called.
+            TypeError: `fn` is async: it would write when nobody guards it any more.
 
         **Cancellation:** it is called to its end, or not at all.
         """
+        check_writes(fn)
         return await self._register.write(token, scope, partial(fn, *args))
 
 
@@ -230,14 +232,17 @@ async def open_claims(
     Raises:
         OSError: there is no such folder, or it cannot be written.
         sqlite3.Error: it is no file of claims, a newer turnstop's, or cannot be written.
+        TypeError: it is neither a path nor a store.
 
     **Cancellation:** the file is closed when the body has left.
     """
     if isinstance(store, (str, os.PathLike)):
         async with open_sqlite_store(_resolve(store)) as kept:
             yield Claims(kept)
-    else:
+    elif callable(getattr(store, "acquire", None)):
         yield Claims(store)
+    else:
+        raise TypeError(f"{store!r} is neither a path nor a ClaimStore, such as MemoryStore()")
 
 
 def _resolve(path: str | os.PathLike[str]) -> Path:

@@ -36,8 +36,8 @@ class ClaimLapsed(Exception):
     """
 
     def __init__(self, token: int | None, scope: str) -> None:
-        name = "no claim" if token is None else f"claim {token}"
-        super().__init__(f"{name} holds {scope!r} now: write nothing more, and claim it anew")
+        what = "no claim holds" if token is None else f"claim {token} does not hold"
+        super().__init__(f"{what} {scope!r}: write nothing more, and claim it anew")
         self.token = token
         self.scope = scope
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -14,12 +15,18 @@ from ._errors import ClaimLapsed, ClaimRefused, ClaimsUnavailable
 from ._scopes import check_scope
 from ._store import ClaimStore
 
-__all__ = ["Register"]
+__all__ = ["Register", "check_writes"]
 
 Result = TypeVar("Result")
 Args = TypeVarTuple("Args")
 
 logger = logging.getLogger("turnstop.claims")
+
+
+def check_writes(fn: Callable[..., object]) -> None:
+    """Raise TypeError for a function that would write after its call has returned."""
+    if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
+        raise TypeError(f"{fn!r} is async: what guards its write is an ordinary function's call")
 
 
 @attrs.define(eq=False)
@@ -62,5 +69,5 @@ class Register:
     def stale_at(self, token: int | None, scope: str) -> ClaimLapsed:
         """Count what is refused."""
         self.stale += 1
-        logger.warning("refused to write at %r under claim %s: it holds that no more", scope, token)
+        logger.warning("refused to write at %r under claim %s: it does not hold that", scope, token)
         return ClaimLapsed(token, scope)
