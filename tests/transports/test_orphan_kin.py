@@ -12,11 +12,14 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from trio.testing import MockClock
 
 from turnstop import BackendLost
 from turnstop.abc import Proof
+from turnstop.transports import orphans
 from turnstop.transports.offspring import Offspring
 from turnstop.transports.orphans import ProcessAddress, attach_process, new_mark
+from turnstop.transports.proctable import TableEntry
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 
@@ -147,3 +150,20 @@ async def test_what_runs_for_another_user_is_not_said_to_be_gone(
         assert (await attach_process(str(seen)).follow(deaf)).proof is Proof.PROCESS
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     attach_process(str(attrs.evolve(where, user=4343)))
+
+
+async def test_one_that_shows_no_mark_for_a_moment_is_not_named(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    agent, where = begin("exit 0")
+    agent.communicate()
+    leaving = TableEntry(where.pid + 1, where.started, 1, where.pid)
+    looks = [[leaving], [leaving], [], []]
+
+    async def find(session: int, *, since: int) -> list[TableEntry]:
+        await trio.lowlevel.checkpoint()
+        return looks.pop(0)
+
+    monkeypatch.setattr(orphans, "find_session", find)
+    assert await where.find_unclear() == []
+    assert looks == [[]]

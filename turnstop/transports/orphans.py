@@ -45,6 +45,7 @@ MARK: Final = "TURNSTOP_ORPHAN"
 PROCESS: Final = "process:"
 """How the address of a process begins."""
 _LOOK_EVERY: Final = 0.05
+_UNCLEAR_LOOKS: Final = 4
 _GRACE: Final = 0.25
 
 
@@ -157,11 +158,16 @@ class ProcessAddress:
         """
         if not self.started or not self.counts:
             return []
-        session = await find_session(self.pid, since=self.started)
-        if not session or find_start(self.pid):
-            return []  # Where it has a leader, it is known whose it is.
-        marked = [one.process for one in await find_marked(dict([self.mark]))]
-        return [one for one in session if one not in marked]
+        for _ in range(_UNCLEAR_LOOKS):
+            session = await find_session(self.pid, since=self.started)
+            if not session or find_start(self.pid):
+                return []  # Where it has a leader, it is known whose it is.
+            marked = [one.process for one in await find_marked(dict([self.mark]))]
+            if not (found := [one for one in session if one not in marked]):
+                return []
+            # One that is on its way out, or in, shows no environment either.
+            await trio.sleep(_LOOK_EVERY)
+        return still_alive(found)
 
     def _is_tools(self, environment: Mapping[str, str]) -> bool:
         return bool(self.tool) and all(name in environment for name in self.tool)
