@@ -147,6 +147,42 @@ async def test_a_program_that_a_thread_waits_for_is_ended(tmp_path: Path) -> Non
     assert "sh" not in str(turn.settlement.survivors)
 
 
+@pytest.mark.parametrize("check", [False, True])
+async def test_a_thread_that_waits_for_a_program_is_stopped_by_its_end(check: bool) -> None:
+    began = trio.Event()
+
+    def agent(work: ThreadWork) -> None:
+        trio.from_thread.run_sync(began.set)
+        for seconds in ("767", "768"):
+            subprocess.run(["sleep", seconds], env={**os.environ, **work.env}, check=check)
+
+    async with open_local(agent) as local, open_rooms(local) as rooms:
+        async with rooms.turn("kitchen", "bake") as turn:
+            await began.wait()
+            await trio.sleep(0.1)
+    found = turn.settlement
+    assert found is not None
+    assert (turn.ending, found.clean, found.survivors) == (Ending.STOPPED, True, ())
+    assert found.asked_at is not None
+    assert found.settled_at - found.asked_at < StopBudget().cancel_within
+
+
+async def test_a_thread_whose_program_is_deaf_is_stopped_too(tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+
+    def agent(work: ThreadWork) -> None:
+        command = ["setsid", "sh", "-c", f"({STUBBORN}) > {told}"]
+        subprocess.run(command, env={**os.environ, **work.env})
+
+    async with open_local(agent) as local, open_rooms(local) as rooms:
+        async with rooms.turn("kitchen", "bake") as turn:
+            while not (told.exists() and told.read_text()):  # noqa: ASYNC110 - another program's
+                await trio.sleep(0.005)
+    assert not is_there(int(told.read_text()))
+    assert turn.settlement is not None
+    assert (turn.ending, turn.settlement.clean) == (Ending.STOPPED, True)
+
+
 async def test_the_programs_of_two_turns_are_told_apart() -> None:
     marks: list[dict[str, str]] = []
 

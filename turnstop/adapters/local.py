@@ -8,8 +8,9 @@
         ...
 
 An async function is stopped by cancelling it. A blocking one is asked to stop, and stops at its
-next `work.checkpoint()`; a thread cannot be killed, so one that never comes to a checkpoint is
-abandoned when the budget is over and named in `Settlement.survivors`.
+next `work.checkpoint()`, or when the programs that it waits for are ended: those that have
+`work.env` in their environment. A thread cannot be killed, so one that does neither is abandoned
+when the budget is over and named in `Settlement.survivors`.
 
 A function ends with its process, and is never taken up by another one. Programs that it has started
 may go on: those that have `work.env` in their environment are ended with the turn, also by the next
@@ -24,7 +25,7 @@ import logging
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import ClassVar, TypeAlias, TypeVar, cast
+from typing import ClassVar, Final, TypeAlias, TypeVar, cast
 
 import attrs
 import trio
@@ -39,6 +40,8 @@ __all__ = ["Stopped", "ThreadWork", "Work", "open_local"]
 logger = logging.getLogger("turnstop.adapters.local")
 
 T = TypeVar("T")
+
+_LOOK_EVERY: Final = 0.05
 
 
 class Stopped(BaseException):
@@ -138,7 +141,7 @@ class ThreadWork:
 
     @property
     def env(self) -> dict[str, str]:
-        """As `Work.env`."""
+        """As `Work.env`; what carries them is ended as soon as the turn is asked to stop."""
         return self._programs.env
 
     def checkpoint(self) -> None:
@@ -238,6 +241,7 @@ class _ThreadTurn:
     alive: set[_ThreadTurn]
     limiter: trio.CapacityLimiter
     _work: ThreadWork | None = attrs.field(default=None, init=False)
+    _ends_programs: bool = attrs.field(default=False, init=False)
 
     async def follow(self, emit: Emit) -> End:
         request, token = self.request, trio.lowlevel.current_trio_token()
@@ -268,12 +272,19 @@ class _ThreadTurn:
         finally:
             self.session = work.session
             self.alive.discard(self)
-        return End(How.COMPLETED)
+        # One that waited for a program does not always notice that this was ended.
+        return End(How.CANCELLED if self._ends_programs else How.COMPLETED)
 
     async def cancel(self, sent: Callable[[], None]) -> None:
         assert self._work is not None
         self._work._stopped = True
         sent()
+        while self in self.alive:
+            # It may wait for one of them, and then begin the next.
+            if found := await self.programs.find():
+                self._ends_programs = True
+                await self.programs.end(found)
+            await trio.sleep(_LOOK_EVERY)
 
     @property
     def kill(self) -> Callable[[], Awaitable[None]]:
