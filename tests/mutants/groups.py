@@ -32,6 +32,7 @@ MODULES = {
     "transports": (
         "transports._lines",
         "transports.backlog",
+        "transports.children",
         "transports.dialect",
         "transports.distribution",
         "transports.eventstream",

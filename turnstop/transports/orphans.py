@@ -294,8 +294,10 @@ def attach_process(
 
     Args:
         address: a `ProcessAddress`, as str.
-        grace: seconds that it has for ending by itself once it is told to.
-        tell: what is asked how it ended, once it is gone; by default it was stopped.
+        grace: seconds that it has for ending by itself between SIGTERM and SIGKILL. The turn's
+            budget bounds it, and does not lengthen it.
+        tell: called with the address once nothing of it is alive: it returns how the turn ended,
+            and what its room goes on with. By default it was stopped, whatever it had come to.
         tools: what finds more than the mark does, and maybe tools of others too: what is alive of
             these is named, and not ended.
 
