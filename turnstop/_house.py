@@ -12,11 +12,12 @@ from trio.lowlevel import Abort, enable_ki_protection
 from ._admission import Door, Guest
 from ._budget import StopBudget
 from ._calls import Call
-from ._errors import BackendRefused, RoomsClosed
+from ._errors import BackendMisbehaved, BackendRefused, RoomsClosed
 from ._gate import Tally
 from ._records import Settlement, StopRequest
 from ._watch import Watch
 from ._workers import Workers
+from .abc import check_address
 
 ANNOUNCED_WITHIN: Final = 0.5
 """Seconds. What may begin is not sent before a journal has it; but a disk that does not answer
@@ -93,6 +94,19 @@ class Journal(Protocol):
         ...
 
 
+def find_address(remote: Any) -> str | None:
+    """Where a remote turn can be found by another process; None where it does not tell.
+
+    Raises:
+        BackendMisbehaved: nobody could keep what it tells.
+    """
+    address = getattr(remote, "address", None)
+    try:
+        return None if address is None else check_address(address)
+    except TypeError as error:
+        raise BackendMisbehaved(str(error)) from error
+
+
 @attrs.define(eq=False)
 class Announcer:
     """`turnstop.abc.Request.announce`: who keeps it keeps no turn that is over.
@@ -106,6 +120,7 @@ class Announcer:
     @enable_ki_protection
     async def __call__(self, address: str) -> None:
         """See `turnstop.abc.Request`."""
+        check_address(address)
         if self.tell is None:
             raise BackendRefused("the turn is over: nothing of it is sent any more")
         await self.tell(address)

@@ -17,7 +17,7 @@ from ._calls import Call, Late, Reaping, offers, unprotected
 from ._ending import End, Ending, How, Verdict, check_end
 from ._errors import BackendError, BackendLost, BackendMisbehaved, BackendRefused
 from ._gate import Gate
-from ._house import ANNOUNCED_WITHIN, Announcer, Entry, Orphan
+from ._house import ANNOUNCED_WITHIN, Announcer, Entry, Orphan, find_address
 from ._records import Settlement, StopRequest
 from .abc import Request, current_turn
 
@@ -122,7 +122,7 @@ class Life(Account):
             self.door.previous = None
         self._hand_on()
         self._admit()
-        if self._entry is not None and isinstance(address := getattr(remote, "address", None), str):
+        if self._entry is not None and (address := find_address(remote)) is not None:
             self._entry.note_address(address)
 
     def _note_sent(self) -> None:

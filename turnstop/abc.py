@@ -49,8 +49,16 @@ Leftover: TypeAlias = object
 """Something that a turn started and left. Opaque to the kernel; its `str` names it to people."""
 
 
-async def _keep_nothing(_: str) -> None:
-    """There is no journal."""
+def check_address(address: object) -> str:
+    """Return a turn's address, if it is one; a TypeError says what is wanted."""
+    if not isinstance(address, str):
+        raise TypeError(f"a turn's address is a str: got {address!r}")
+    return address
+
+
+async def _keep_nothing(address: str) -> None:
+    """There is no journal. What no journal takes is told all the same."""
+    check_address(address)
 
 
 @attrs.frozen
@@ -67,7 +75,8 @@ class Request(Generic[Content_co]):
         announce: to be awaited, with the turn's address, just before what can begin the work is
             sent, where the address is known by then: where the rooms have a journal, it is on the
             disk when this returns. It waits half a second at most, and raises `BackendRefused`,
-            to be passed on, where the turn was stopped meanwhile, or is over: so nothing was sent.
+            to be passed on, where the turn was stopped meanwhile, or is over: so nothing was sent;
+            and TypeError where the address is no str.
     """
 
     room: str

@@ -5,13 +5,22 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 import trio
 
-from turnstop import BackendLost, BackendRefused, Ending, Settlement, StopBudget, open_rooms
+from turnstop import (
+    BackendLost,
+    BackendMisbehaved,
+    BackendRefused,
+    Ending,
+    Settlement,
+    StopBudget,
+    open_rooms,
+)
 from turnstop._house import ANNOUNCED_WITHIN, Orphan
 from turnstop.abc import Emit, End, How, Request
 from turnstop.journal import open_journal
@@ -306,6 +315,42 @@ async def test_without_a_journal_an_announcement_is_nothing() -> None:
     async with open_rooms(far) as rooms, rooms.turn("kitchen", "bake"):
         await trio.sleep(1)
     assert far.announced == 0.0
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize("address", [7, None, Path("here")])
+async def test_what_is_announced_is_a_str(address: Any, keeps: bool) -> None:
+    class Elsewhere(Far):
+        async def start(self, request: Request[str]) -> Remote:
+            with pytest.raises(TypeError, match="a turn's address is a str: got "):
+                await request.announce(address)
+            raise BackendRefused("so it is not begun")
+
+    async with open_rooms(Elsewhere(), journal=Notebook() if keeps else None) as rooms:
+        with pytest.raises(BackendRefused, match="so it is not begun"):
+            async with rooms.turn("kitchen", "bake") as turn:
+                async for _ in turn:
+                    pass
+
+
+@pytest.mark.parametrize("address", [7, Path("here")])
+async def test_a_turn_that_tells_no_str_of_where_it_is_has_failed_and_is_stopped(
+    address: Any,
+) -> None:
+    made: list[Remote] = []
+
+    class Elsewhere(Far):
+        async def start(self, request: Request[str]) -> Remote:
+            made.append(Remote(address))
+            return made[-1]
+
+    async with open_rooms(Elsewhere(), journal=Notebook()) as rooms:
+        with pytest.raises(BackendMisbehaved, match="a turn's address is a str: got "):
+            async with rooms.turn("kitchen", "bake") as turn:
+                async for _ in turn:
+                    pass
+    assert made[0].told.is_set()
+    assert turn.ending is Ending.FAILED
 
 
 async def test_what_was_left_holds_its_room_and_is_stopped() -> None:
