@@ -155,8 +155,9 @@ async def test_what_runs_for_another_user_is_not_said_to_be_gone(
 async def test_one_that_shows_no_mark_for_a_moment_is_not_named(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
-    agent, where = begin("exit 0")
+    agent, where = begin("cat")  # One that has exited already tells no start.
     agent.communicate()
+    assert where.started
     leaving = TableEntry(where.pid + 1, where.started, 1, where.pid)
     looks = [[leaving], [leaving], [], []]
 
