@@ -10,12 +10,14 @@ from typing import Any
 
 import attrs
 import pytest
+import trio
 
 import turnstop
 from turnstop import BackendError, BackendRefused, Ending, Proof
-from turnstop.abc import Request
+from turnstop.abc import How, Request
 from turnstop.events import Text
 from turnstop.journal import open_journal
+from turnstop.transports import children
 from turnstop.transports.children import ChildTurn, start_child
 from turnstop.transports.proctable import find_marked
 
@@ -60,6 +62,11 @@ async def test_a_program_that_ends_well_is_finished_with_what_it_said() -> None:
     assert turn.ending is Ending.FINISHED
     assert turn.settlement is not None
     assert (turn.settlement.request, turn.settlement.proof) == (None, Proof.PROCESS)
+
+
+async def test_what_it_leaves_half_written_is_told_too() -> None:
+    _, said, error = await play("printf 'it b\\303'")
+    assert (said, error) == ("it b\N{REPLACEMENT CHARACTER}", None)
 
 
 @pytest.mark.parametrize(
@@ -122,13 +129,33 @@ async def test_one_that_had_exited_is_not_stopped() -> None:
     assert turn.ending is Ending.FINISHED
 
 
+async def silent(address: str) -> None: ...
+
+
+REQUEST: Any = attrs.make_class("R", {"announce": attrs.field()})(silent)
+
+
+async def test_by_force_it_is_ended_at_once_and_was_stopped() -> None:
+    turn = await start_child(REQUEST, ["/bin/sh", "-c", "trap '' TERM; while :; do :; done"])
+    with trio.fail_after(10):
+        await turn.kill()
+        end = await turn.follow(lambda event: None)  # type: ignore[arg-type]
+    assert (end.how, end.proof) == (How.CANCELLED, Proof.PROCESS)
+
+
+async def test_where_no_processes_are_shown_none_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "has_table", lambda: False)
+    with pytest.raises(BackendRefused, match="no process is shown here"):
+        await start_child(REQUEST, ["/bin/sh", "-c", "exit 0"])
+
+
 async def test_it_is_announced_before_it_is_begun(tmp_path: Path) -> None:
     announced: list[bool] = []
 
     async def announce(address: str) -> None:
         announced.append((tmp_path / "begun").exists())
 
-    request: Any = attrs.make_class("R", {"announce": attrs.field()})(announce)
+    request = attrs.evolve(REQUEST, announce=announce)
     turn = await start_child(request, ["/bin/sh", "-c", "touch begun"], cwd=tmp_path)
     await turn.follow(lambda event: None)  # type: ignore[arg-type]
     assert announced == [False]

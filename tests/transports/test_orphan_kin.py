@@ -166,5 +166,7 @@ async def test_one_that_shows_no_mark_for_a_moment_is_not_named(
         return looks.pop(0)
 
     monkeypatch.setattr(orphans, "find_session", find)
+    begun = trio.current_time()
     assert await where.find_unclear() == []
     assert looks == [[]]
+    assert trio.current_time() - begun == pytest.approx(0.1)
