@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from turnstop.cli.client.showing import Shower, visible
+from turnstop.cli.client.showing import Shower, timeline, visible
 
 
 def test_what_an_agent_says_does_nothing_to_a_terminal() -> None:
@@ -43,3 +43,8 @@ def test_what_an_agent_says_begins_no_line(
     assert first.startswith("kitchen")
     assert "lobby: " in first + "".join(others)
     assert all(line.startswith("    ") for line in others)
+
+
+def test_the_steps_of_a_stop_are_told_as_they_came() -> None:
+    times = {"asked_at": 1.0, "acked_at": 1.5, "ended_at": 1.25, "settled_at": 1.5}
+    assert timeline(times) == "ended 250.0 ms, acked 500.0 ms, settled 500.0 ms"

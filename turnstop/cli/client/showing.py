@@ -32,12 +32,14 @@ def _paragraph(text: str) -> str:
 
 
 def timeline(settlement: dict[str, Any]) -> str:
-    """How a stop went: each step, in milliseconds after it was asked for."""
+    """How a stop went: each step in its time's order, in milliseconds after it was asked for."""
     asked = settlement.get("asked_at")
     if asked is None:
         return ""
-    steps = ((name.removesuffix("_at"), settlement.get(name)) for name in _STEPS[1:])
-    return ", ".join(f"{name} {1000 * (at - asked):.1f} ms" for name, at in steps if at is not None)
+    told = ((name.removesuffix("_at"), settlement.get(name)) for name in _STEPS[1:])
+    # The end may come before the answer to the cancel.
+    steps = sorted(((at, name) for name, at in told if at is not None), key=lambda step: step[0])
+    return ", ".join(f"{name} {1000 * (at - asked):.1f} ms" for at, name in steps)
 
 
 def _settlement(data: dict[str, Any]) -> str:
