@@ -24,6 +24,8 @@ _BUSY: Final = 0.1
 """Of these, those which one try takes, in a thread that nothing can end."""
 _PAUSE: Final = 0.01
 _CLOSE_WITHIN: Final = 2.0
+_HOLDS: Final = {b"turn": "messages", b"tnjl": "turns", b"tclm": "claims"}
+"""What the files of turnstop's are of, by their `Schema.application`."""
 
 
 @attrs.frozen
@@ -90,13 +92,21 @@ def _check(path: Path, schema: Schema, database: sqlite3.Connection) -> int:
     tables = " FROM pragma_application_id, pragma_user_version"
     ((application, version, things),) = database.execute(query + tables).fetchall()
     if application != schema.number and (application or version or things):
-        raise sqlite3.DatabaseError("another program has made it: take another file")
+        raise sqlite3.DatabaseError(f"{_tell_kind(application, schema)}: take another file")
     if version > schema.version:
         raise sqlite3.DatabaseError("it was made by a newer turnstop")
     if os.stat(path).st_nlink > 1:
         # By another name it has another log beside it, and who uses both damages it.
         raise sqlite3.DatabaseError("the file has several names: leave it one")
     return int(version)
+
+
+def _tell_kind(application: int, schema: Schema) -> str:
+    found = _HOLDS.get((application & 0xFFFFFFFF).to_bytes(4))
+    wanted = _HOLDS.get(schema.application)
+    if found is None or wanted is None:
+        return "another program has made it"
+    return f"it holds {found}, not {wanted}"
 
 
 def _make(database: sqlite3.Connection, schema: Schema) -> None:

@@ -99,4 +99,4 @@ def test_a_journal_that_is_none_is_said_before_anything_is_served(tmp_path: Path
         args, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert "kept.db: another program has made it: take another file" in done.stderr
+    assert "kept.db: it holds messages, not turns: take another file" in done.stderr

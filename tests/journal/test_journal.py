@@ -449,6 +449,7 @@ def not_a_database(path: Path) -> None:
 def of_another_program(path: Path) -> None:
     with closing(sqlite3.connect(path)) as other:
         other.execute("CREATE TABLE diary (day TEXT)")
+        other.execute("PRAGMA application_id = -2")
 
 
 def of_a_newer_turnstop(path: Path) -> None:
@@ -469,7 +470,7 @@ def of_a_feed(path: Path) -> None:
         (not_a_database, "not a database"),
         (of_another_program, "another program has made it"),
         (of_a_newer_turnstop, "newer turnstop"),
-        (of_a_feed, "another program has made it"),
+        (of_a_feed, "it holds messages, not turns: take another file"),
     ],
 )
 async def test_a_file_that_is_no_journal_is_left_as_it_is(
