@@ -6,9 +6,9 @@ import gc
 
 import pytest
 import trio
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
-from turnstop._service import open_service
+from turnstop._service import open_service, see_through
 
 LOG = list[tuple[str, float]]
 
@@ -163,3 +163,27 @@ async def test_a_service_keeps_nothing_of_tasks_that_are_over() -> None:
             service.start_soon(quick)
         await wait_all_tasks_blocked()
         assert count() < before + 50
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_what_is_seen_through_goes_on_whoever_is_cancelled(
+    cancelled: bool, autojump_clock: MockClock
+) -> None:
+    told: list[object] = []
+
+    async def finish() -> None:
+        await trio.sleep(0.5)
+        told.append(trio.lowlevel.currently_ki_protected())
+
+    with trio.CancelScope() as scope:
+        if cancelled:
+            scope.cancel()
+        await see_through(1.0, finish)
+        told.append("over")
+    assert told == [True, "over"]
+
+
+async def test_what_is_seen_through_has_its_time_and_no_more(autojump_clock: MockClock) -> None:
+    begun = trio.current_time()
+    await see_through(1.0, trio.sleep_forever)
+    assert trio.current_time() - begun == 1.0
