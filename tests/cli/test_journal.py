@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -19,6 +20,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from turnstop.cli.main import main
+from turnstop.transports.orphans import ProcessAddress
+from turnstop.transports.owners import OwnerAddress
 
 ROOT = Path(__file__).parents[2]
 # A turn of `sleepers` is a process that is deaf to SIGTERM, one of `folders` is at work elsewhere,
@@ -116,9 +119,48 @@ def test_of_a_program_that_lives_all_is_listed_and_nothing_ended(path: Path) -> 
         ]
         assert all(one["process"]["pid"] == pid and one["process"]["alive"] for one in rows)
         assert "pid" in run("list", path).stdout
-        assert told("recover", path)["ended"] == []
-        assert told("recover", path)["left"] == []
+        found = told("recover", path)
+        assert (found["ended"], found["left"], found["being_ended"]) == ([], [], [])
+        assert sorted(one["turn_id"] for one in found["at_work"]) == ["f1", "s1"]
+        lines = run("recover", path).stdout.splitlines()
+        at_work = f"; still at work: its program, pid {pid}, is alive; stop it there"
+        assert [line.endswith(at_work) for line in lines] == [True, True]
         assert len(told("list", path)["open"]) == 2
+
+
+TAKER = """
+import sys, trio
+from turnstop.journal import open_journal
+
+async def main(path):
+    async with open_journal(path) as journal:
+        await journal.take_over("sleepers")
+        print("taken", flush=True)
+        await trio.sleep_forever()
+
+trio.run(main, sys.argv[1])
+"""
+
+
+def test_what_another_process_is_just_ending_is_not_said_to_be_nothing(path: Path) -> None:
+    with owner(path, "s1"):
+        pass
+    command = [sys.executable, "-c", TAKER, str(path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as taker:
+        try:
+            assert taker.stdout is not None
+            assert taker.stdout.readline() == b"taken\n"
+            result = run("recover", path)
+            assert result.exit_code == 1
+            assert f"; being ended by pid {taker.pid}; at pid " in result.stdout
+            assert f"; being ended by pid {taker.pid}; at pid " in run("list", path).stdout
+            found = told("recover", path, status=1)
+            assert [one["turn_id"] for one in found["being_ended"]] == ["s1"]
+            assert (found["ended"], found["left"], found["at_work"]) == ([], [], [])
+        finally:
+            taker.kill()
+    assert [one["turn_id"] for one in told("recover", path)["ended"]] == ["s1"]
 
 
 def test_what_is_a_process_is_ended_and_the_rest_is_told(path: Path) -> None:
@@ -162,6 +204,8 @@ def test_what_was_work_of_the_program_is_over_with_it(path: Path) -> None:
         with closing(sqlite3.connect(path)) as database, database:
             database.execute("UPDATE sessions SET ended = 1")
         assert [one["turn_id"] for one in told("recover", path, status=1)["left"]] == ["l1"]
+        at_work = f"; still at work: its program, pid {pid}, is alive; stop it there; at work of"
+        assert at_work in run("list", path).stdout
     (found,) = told("recover", path)["ended"]
     assert (found["ending"], found["proof"], found["gone"]) == ("stopped", "process", True)
 
@@ -378,6 +422,71 @@ def test_ctrl_c_ends_the_waiting(path: Path) -> None:
             process.send_signal(signal.SIGINT)
             assert process.stderr.read() == b"interrupted\n"
         assert process.returncode == 130
+
+
+def test_ctrl_c_says_what_has_been_ended_so_far(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It waits on when all is ended.
+    monkeypatch.setattr("turnstop.cli.journal.recovering._LOOK_EVERY", 60.0)
+    with owner(path, "s1", "s2"):
+        pass
+
+    def interrupt() -> None:
+        with closing(sqlite3.connect(path, timeout=10.0)) as database:
+            while database.execute("SELECT COUNT(*) FROM open").fetchall() != [(0,)]:
+                time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    striker = threading.Thread(target=interrupt)
+    striker.start()
+    report = tmp_path / "report.json"
+    result = run("recover", path, "--json", report)
+    striker.join()
+    assert result.exit_code == 130
+    assert result.stderr == "interrupted\n"
+    assert sorted(line.split()[2:4] for line in result.stdout.splitlines()) == [
+        ["s1", "STOPPED"],
+        ["s2", "STOPPED"],
+    ]
+    found = json.loads(report.read_text())
+    assert sorted(one["turn_id"] for one in found["ended"]) == ["s1", "s2"]
+    assert found["left"] is found["being_ended"] is found["at_work"] is None
+
+
+MARKED = ("TURNSTOP_ORPHAN", "c0ffee")
+
+
+@pytest.mark.parametrize(
+    ("address", "place"),
+    [
+        (str(ProcessAddress("box 1 2", 4718, 99, MARKED)), "pid 4718"),
+        (str(ProcessAddress("box 1 2", 4718, 99, MARKED, "thread-7")), "pid 4718, thread-7"),
+        (str(ProcessAddress("box 1 2", 0, 0, MARKED)), "a process that was about to begin"),
+        (str(OwnerAddress("box 1 2", 4711, 99, "c0ffee-0")), "work of pid 4711 itself"),
+        (json.dumps(["http://agent", "context", "", "task"]), "http://agent, context, task"),
+        ("/srv/jobs/7", "/srv/jobs/7"),
+        ("process:[", "process:["),
+        ("[]", "[]"),
+        ("7", "7"),
+        ("null", "null"),
+        ("x" * 100, "x" * 71 + "…"),
+    ],
+)
+def test_an_address_is_listed_for_people_and_told_whole(
+    address: str, place: str, path: Path
+) -> None:
+    with owner(path, "f1"):
+        pass
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE open SET address = ?", (json.dumps(address),))
+        database.execute(
+            "UPDATE records SET said = ? WHERE kind = 'address'", (json.dumps(address),)
+        )
+    (line,) = run("list", path).stdout.splitlines()
+    assert line.endswith(f"; at {place}")
+    assert [one["address"] for one in told("list", path)["open"]] == [address]
+    assert f"  address   {place}\n" in run("show", path, "f1").stdout
 
 
 def is_open_in(pid: int, path: Path) -> bool:

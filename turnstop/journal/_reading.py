@@ -30,6 +30,7 @@ class ListedTurn:
         address: where the turn is, as its adapter has it; None where that was not known yet.
         since: seconds since the epoch; None where that is not kept.
         owner: the process that began it, or has taken it over.
+        taken_over: whether it has: then it ends the turn.
         silent_for: seconds since that one's last sign of life.
         alive: whether it is there, and has the file open; None: it is elsewhere, and may be.
     """
@@ -40,6 +41,7 @@ class ListedTurn:
     address: str | None
     since: float | None
     owner: Session
+    taken_over: bool
     silent_for: float
     alive: bool | None
 
@@ -77,7 +79,7 @@ WITH begun AS (
     SELECT turn, MIN(at) AS since FROM records
     WHERE turn IN (SELECT turn FROM open) GROUP BY turn
 )
-SELECT said, backend, address, session, {_file.SESSION}, ended, since
+SELECT turn, said, backend, address, session, {_file.SESSION}, ended, since
 FROM open JOIN sessions ON sessions.id = open.session LEFT JOIN begun USING (turn) ORDER BY turn
 """
 
@@ -88,7 +90,7 @@ def _list(database: sqlite3.Connection, here: Session, path: Path, now: float) -
 
 
 def _to_listed(row: tuple[Any, ...], here: Session, path: Path, now: float) -> ListedTurn:
-    text, backend, address, number, host, pid, started, beat, ended, since = row
+    turn, text, backend, address, number, host, pid, started, beat, ended, since = row
     silent_for = now - beat
     room, turn_id = read_admitted(text)
     owner = Session(host, pid, started)
@@ -101,6 +103,7 @@ def _to_listed(row: tuple[Any, ...], here: Session, path: Path, now: float) -> L
         address=read_address(address),
         since=since,
         owner=owner,
+        taken_over=turn >> _file.MARGIN != number,
         silent_for=silent_for,
         alive=_is_alive(owner, here, is_gone=is_gone, held=held),
     )

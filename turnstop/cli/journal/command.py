@@ -14,9 +14,18 @@ from typing import Any, TypeAlias, TypeVar
 import click
 import trio
 
+from ..._records import Settlement
+from ...journal._reading import ListedTurn
 from ..numbers import Positive
 from ..output import Output, opened, writing
-from .showing import ended_line, listed_to_json, open_line, told_lines, told_to_json
+from .showing import (
+    busy_line,
+    ended_line,
+    listed_to_json,
+    open_line,
+    told_lines,
+    told_to_json,
+)
 
 __all__ = ["journal"]
 
@@ -36,6 +45,12 @@ class NoSuchTurn(click.ClickException):
 
     exit_code = 1
 
+
+_SORTS: dict[str, Callable[[ListedTurn], bool]] = {
+    "left": lambda turn: turn.alive is not True,
+    "being_ended": lambda turn: turn.alive is True and turn.taken_over,
+    "at_work": lambda turn: turn.alive is True and not turn.taken_over,
+}
 
 _WHAT_TO_DO = (
     ("locked", "another program keeps it: try again, or end that one"),
@@ -161,29 +176,42 @@ def recover(file: Path, cancel_within: float, kill_within: float, json_name: str
     """End what processes that are gone have left open in the journal FILE, where that is a process.
 
     What was work of theirs alone has ended with them, and is settled so.
-    What works elsewhere, or may, is ended by its program alone: it is listed.
+    What works elsewhere, or may, is ended by its program alone: it is listed; and so is what
+    another process is just ending, and what a program that is there works on itself.
 
-    Exit status: 0; 1 when something is left, or may be alive; 2 when FILE cannot be used; 130 when
-    interrupted.
+    Exit status: 0, also where such a program is at work; 1 when something is left, may be alive, or
+    is just being ended by another process; 2 when FILE cannot be used; 130 when interrupted.
     """
     from ..._budget import StopBudget
     from .recovering import recover as recover_it
 
-    output = _output(file, json_name)
-    ended, left = _run(file, recover_it, StopBudget(cancel_within, kill_within))
-    told = {
-        "file": str(file),
-        "ended": [one.to_json() for one in ended],
-        "left": list(map(listed_to_json, left)),
-    }
-    lines = [*map(ended_line, ended), *map(open_line, left)]
+    output, ended = _output(file, json_name), list[Settlement]()
+    try:
+        found = _run(file, recover_it, StopBudget(cancel_within, kill_within), ended)
+    except (KeyboardInterrupt, click.ClickException):
+        if ended:
+            _tell(json_name, output, _recovered(file, ended, None), list(map(ended_line, ended)))
+        raise
+    left = [one for one in found if one.alive is not True]
+    busy = [one for one in found if one.alive is True]
+    lines = [*map(ended_line, ended), *map(busy_line, busy), *map(open_line, left)]
     lines += [
         f"it is ended when its program opens rooms of {name} with this journal"
         for name in dict.fromkeys(one.backend for one in left)
     ]
-    _tell(json_name, output, told, lines or ["nothing was left"])
-    if left or not all(one.gone for one in ended):
+    _tell(json_name, output, _recovered(file, ended, found), lines or ["nothing was left"])
+    if left or any(one.taken_over for one in busy) or not all(one.gone for one in ended):
         sys.exit(1)
+
+
+def _recovered(
+    file: Path, ended: Sequence[Settlement], found: Sequence[ListedTurn] | None
+) -> dict[str, Any]:
+    """What has become of what was left; where it ends early, what is open was not looked at."""
+    told: dict[str, Any] = {"file": str(file), "ended": [one.to_json() for one in ended]}
+    for name, is_so in _SORTS.items():
+        told[name] = None if found is None else [listed_to_json(t) for t in found if is_so(t)]
+    return told
 
 
 @journal.command()

@@ -81,12 +81,14 @@ async def _opened(path: Path) -> AsyncGenerator[Journal, None]:
         )
 
 
-async def recover(path: Path, budget: StopBudget) -> tuple[list[Settlement], list[ListedTurn]]:
-    """End what can be ended; return what became of it, and what else processes have left.
+async def recover(path: Path, budget: StopBudget, ended: list[Settlement]) -> list[ListedTurn]:
+    """End what can be ended; return what is open all the same.
+
+    Args:
+        ended: is told what became of each, as soon as that is known.
 
     **Cancellation:** what was not settled yet is for the next one that recovers.
     """
-    ended: list[Settlement] = []
     async with _opened(path) as journal:
         of_processes = _Journal(journal)
         async with open_rooms(
@@ -94,8 +96,7 @@ async def recover(path: Path, budget: StopBudget) -> tuple[list[Settlement], lis
         ) as rooms:
             while rooms.statistics().rooms:  # noqa: ASYNC110 - rooms have no word for it
                 await trio.sleep(_LOOK_EVERY)
-    left = [turn for turn in await list_open(path) if turn.alive is not True]
-    return ended, left
+    return await list_open(path)
 
 
 async def compact(path: Path) -> int:

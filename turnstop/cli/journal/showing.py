@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
+from ..._errors import BackendLost
 from ..._records import Settlement
 from ...journal._reading import ListedTurn, ToldTurn
+from ...transports.orphans import PROCESS, ProcessAddress
+from ...transports.owners import OWNER, OwnerAddress, attach_owner
 from ..client.showing import timeline, visible
 
-__all__ = ["ended_line", "listed_to_json", "open_line", "told_lines", "told_to_json"]
+__all__ = [
+    "busy_line",
+    "ended_line",
+    "listed_to_json",
+    "open_line",
+    "told_lines",
+    "told_to_json",
+]
 
 _WIDTH = 8
+_LONGEST = 72
 
 
 def _when(at: float | None) -> str:
@@ -29,14 +41,62 @@ def _owner(turn: ListedTurn) -> str:
     if turn.alive is None:
         host = turn.owner.host.partition(" ")[0]
         return f"{pid} of {host} was alive {turn.silent_for:.0f} s ago"
+    if turn.alive and turn.taken_over:
+        return f"being ended by {pid}"
+    if not turn.alive and (left := _find_at_work(turn.address or "")):
+        return _still_at_work(left)
     return f"{pid} is alive" if turn.alive else f"{pid} is gone"
+
+
+def _find_at_work(address: str) -> int:
+    """The pid of a program that may work on it, though it has left the journal; else 0."""
+    try:
+        owner = attach_owner(address).owner if address.startswith(OWNER) else None
+        return owner.pid if owner is not None and owner.may_be_there() else 0
+    except BackendLost:
+        return 0
+
+
+def _still_at_work(pid: int) -> str:
+    return f"still at work: its program, pid {pid}, is alive; stop it there"
+
+
+def _place(address: str) -> str:
+    """An address as people read it."""
+    try:
+        if address.startswith(PROCESS):
+            process = ProcessAddress.parse(address)
+            pid = f"pid {process.pid}" if process.pid else "a process that was about to begin"
+            parts = [pid, process.session]
+        elif address.startswith(OWNER):
+            owner = OwnerAddress.parse(address)
+            parts = [f"work of pid {owner.pid} itself", owner.session]
+        else:
+            found = json.loads(address)
+            parts = [one for one in found if isinstance(one, str)]
+            if not isinstance(found, list) or not any(parts):
+                raise ValueError
+    except (BackendLost, TypeError, ValueError, RecursionError):
+        parts = [address]
+    text = ", ".join(part for part in parts if part)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def _what(turn: ListedTurn) -> str:
+    return f"{turn.room}: {turn.turn_id} of {turn.backend}, since {_when(turn.since)}"
 
 
 def open_line(turn: ListedTurn) -> str:
     """An open turn, in one line."""
-    where = "not known where" if turn.address is None else f"at {turn.address}"
-    what = f"{turn.room}: {turn.turn_id} of {turn.backend}, since {_when(turn.since)}"
-    return visible(f"{what}; {_owner(turn)}; {where}")
+    where = "not known where" if turn.address is None else f"at {_place(turn.address)}"
+    return visible(f"{_what(turn)}; {_owner(turn)}; {where}")
+
+
+def busy_line(turn: ListedTurn) -> str:
+    """A turn of a process that is there, in one line: what to do of it."""
+    if turn.taken_over:
+        return open_line(turn)
+    return visible(f"{_what(turn)}; {_still_at_work(turn.owner.pid)}")
 
 
 def listed_to_json(turn: ListedTurn) -> dict[str, Any]:
@@ -52,6 +112,7 @@ def listed_to_json(turn: ListedTurn) -> dict[str, Any]:
             "pid": turn.owner.pid,
             "silent_for": turn.silent_for,
             "alive": turn.alive,
+            "has_taken_over": turn.taken_over,
         },
     }
 
@@ -101,7 +162,7 @@ def _settled(said: dict[str, Any]) -> str:
 
 _SAYS: dict[str, Callable[[Any], str]] = {
     "admitted": lambda said: "",
-    "address": str,
+    "address": lambda said: _place(said) if isinstance(said, str) else str(said),
     "asked": _asked,
     "settled": _settled,
 }
