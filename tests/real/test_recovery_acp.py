@@ -193,7 +193,9 @@ async def test_a_command_that_hears_no_signal_is_ended_too(name: str, tmp_path: 
 @pytest.mark.parametrize("name", LEAVE)
 async def test_what_an_earlier_turn_has_left_on_purpose_goes_on(name: str, tmp_path: Path) -> None:
     async with open_world(name, tmp_path) as world:
-        leaves = "setsid /bin/sleep 300 >/dev/null 2>&1 & exit 0"
+        # Some agents end the shell's group with it: so it waits for the sleep to have left that.
+        has_left = "read -r a b c d e s r </proc/$!/stat && [ $s = $! ]"
+        leaves = f"setsid /bin/sleep 300 >/dev/null 2>&1 & until {has_left}; do :; done; exit 0"
         kept, before = write_prompt(Behaviour("tool", None, leaves, "answer"))
         token, prompt = write_prompt(Behaviour("park"))
         await world.leave(before, prompt, token=token)
