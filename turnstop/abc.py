@@ -116,7 +116,8 @@ class RemoteTurn(Protocol):
     Optional members, found by name: `acknowledges` (a bool, default True: False where cancel is
     a notification that nothing answers), `kill` (`SupportsKill`), `leftovers` with `sweep`
     (`SupportsLeftovers`), and `address` (a str: what another process needs to find this turn with
-    `SupportsAttach`, should this one die; read at the reveal).
+    `SupportsAttach`, should this one die; read at the reveal, where anything else but None is
+    misbehaviour).
     """
 
     @property
