@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import attrs
@@ -29,8 +30,10 @@ class Reader:
 
 
 @pytest.fixture(autouse=True)
-def turn_id() -> None:
-    current_turn.set("1")
+def turn_id() -> Iterator[None]:
+    token = current_turn.set("1")
+    yield
+    current_turn.reset(token)
 
 
 def opened(engine: RecordingParlant) -> Any:

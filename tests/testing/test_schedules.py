@@ -209,8 +209,8 @@ def test_what_is_left_has_a_name_of_its_own() -> None:
     assert (fault.promise, fault.who) == ("lever", "leave of t02")
 
 
-async def _hand_over_late(self: Door, guest: Any) -> None:
-    await _wait(self, guest)
+async def _hand_over_late(self: Door, guest: Any, **more: Any) -> None:
+    await _wait(self, guest, **more)
     with trio.CancelScope(shield=True):
         await trio.sleep(0.3)
 
