@@ -199,10 +199,11 @@ def test_where_all_is_ended_the_status_is_0(path: Path) -> None:
 
 def test_what_was_work_of_the_program_is_over_with_it(path: Path) -> None:
     with owner(path, "l1") as pid:
-        os.kill(pid, signal.SIGSTOP)
-        # As if it were gone; the process itself is looked at.
+        # As if it were gone; the process itself is looked at. It does not stand still while it
+        # writes: nobody else could.
         with closing(sqlite3.connect(path)) as database, database:
             database.execute("UPDATE sessions SET ended = 1")
+            os.kill(pid, signal.SIGSTOP)
         assert [one["turn_id"] for one in told("recover", path, status=1)["left"]] == ["l1"]
         at_work = f"; still at work: its program, pid {pid}, is alive; stop it there; at work of"
         assert at_work in run("list", path).stdout

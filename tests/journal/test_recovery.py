@@ -23,7 +23,7 @@ from turnstop.journal import open_journal
 from turnstop.journal._reading import list_open
 
 from .conftest import Read
-from .remote import Folders, obey
+from .remote import Folders, obey, stand_still
 
 ROOT = Path(__file__).parents[2]
 OWNER = """
@@ -184,7 +184,7 @@ async def test_what_a_live_process_has_open_is_left_alone(path: Path, tmp_path: 
     root = tmp_path / "agents"
     with owner(path, root, "a-1") as pid:
         backend = Folders(root)
-        os.kill(pid, signal.SIGSTOP)
+        stand_still(pid, path)
         try:
             assert await recover(path, backend) == []
         finally:
@@ -365,7 +365,7 @@ async def test_a_process_of_another_container_that_stands_still_is_not_gone(
     path: Path, tmp_path: Path
 ) -> None:
     with owner(path, tmp_path / "agents", "a-1") as pid:
-        os.kill(pid, signal.SIGSTOP)
+        stand_still(pid, path)
         _, boot, _ = find_host().split()
         with closing(sqlite3.connect(path)) as database, database:
             host = f"other {boot} pid:[1]"
