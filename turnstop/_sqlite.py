@@ -309,11 +309,15 @@ class Database:
             # that does not answer. Whenever that comes back it is closed; it is waited for only so
             # long, and Trio's thread waits for no disk.
             free = trio.CapacityLimiter(1)
-            # Where no thread is to be had it is closed with the last who has it.
-            with trio.move_on_after(_CLOSE_WITHIN, shield=True), suppress(RuntimeError):
-                await trio.to_thread.run_sync(
-                    _alone, lock, database.close, limiter=free, abandon_on_cancel=True
-                )
+            with trio.move_on_after(_CLOSE_WITHIN, shield=True):
+                try:
+                    await trio.to_thread.run_sync(
+                        _alone, lock, database.close, limiter=free, abandon_on_cancel=True
+                    )
+                except RuntimeError:
+                    # No thread is to be had: the garbage collector would close it in this one.
+                    if lock.acquire(blocking=False):
+                        database.close()
 
 
 def name_file(path: Path, error: sqlite3.Error) -> sqlite3.Error:
