@@ -21,6 +21,7 @@ UNABLE = {
     "die",
     "hold_acknowledgements",
     "hold_starts",
+    "open_again",
     "refuse_cancels",
     "refuse_starts",
     "restart",

@@ -99,7 +99,7 @@ async def test_a_turn_on_a_server_that_goes_on_is_aborted(tmp_path: Path) -> Non
                     assert (found.ending, found.gone) == (Ending.STOPPED, True)
                     assert found.request is not None
                     assert found.request.kind == "recovery"
-                    assert lab.alive(token) == []
+                    await lab.gone(token)
                     assert await recover(path, **options) == []
 
 
@@ -116,7 +116,7 @@ async def test_a_server_that_was_left_is_ended(tmp_path: Path) -> None:
                 (found,) = await recover(path, **options)
             assert found.gone
             assert found.ending is Ending.STOPPED
-            assert lab.alive(token) == []
+            await lab.gone(token)
 
 
 class LeftOpenCode(Left):

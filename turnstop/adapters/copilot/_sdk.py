@@ -65,6 +65,9 @@ async def connect(port: int, token: str) -> Client:
 
 async def disconnect(client: Client) -> None:
     """Let go of a client; its connection has ended."""
+    # Its reading thread may not have seen that, and writes to stderr of what is closed under it.
+    if (rpc := getattr(client, "_client", None)) is not None:
+        rpc._running = False
     await client.force_stop()
 
 

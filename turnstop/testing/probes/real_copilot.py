@@ -86,7 +86,7 @@ class RealCopilotProbe(LabProbe):
         cli = self._copilot._clis.current
         if cli is not None:
             self.bury()
-            for found in await find_marked(dict([cli.mark])):
+            for found in await find_marked(dict([cli.address.mark])):
                 os.kill(found.process.pid, signal.SIGKILL)
 
 
