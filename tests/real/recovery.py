@@ -103,6 +103,9 @@ class Left:
             open_rooms(backend, journal=journal, budget=BUDGET, observers=[found.append]) as rooms,
         ):
             await until(lambda: not rooms.statistics().live)
+            # Observers are told a pass later.
+            for _ in range(3):
+                await trio.lowlevel.checkpoint()
             yield list(found), rooms
 
     async def recover(self) -> list[Settlement]:
