@@ -69,6 +69,10 @@ _EARLY = ("user.message", "assistant.turn_start", "assistant.turn_end")
 
 def rules_for(scene: str) -> dict[str, Rule]:
     """The rules of one scene. A turn that is stopped at its start may never have shown itself."""
+    if scene == "stop_while_a_permission_is_open":
+        # The abort takes the request back too: whichever is first.
+        completed = "<- permission.completed"
+        return {**RULES, completed: attrs.evolve(RULES[completed], anywhere=True)}
     if scene != "stop_while_starting":
         return RULES
     names = [f"<- {name}" for name in _EARLY]
