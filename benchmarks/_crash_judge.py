@@ -16,6 +16,8 @@ import attrs
 
 _NAMES = re.compile(r"\b(?=\w*\d)[\w-]{6,}")
 WITHIN = 9.0
+# An A2A server says CANCELED, which proves nothing, about so long before its work has ended.
+UNWINDS = 1.0
 """Seconds of a stop's budget: for the cancel, for force, and for what is left."""
 
 
@@ -116,16 +118,16 @@ class Account:
         return [work.token for work in works if work.token not in self.settled]
 
     def doubted(self, works: Sequence[Work]) -> tuple[list[str], list[str]]:
-        """Turns that were taken up and were not seen to be gone, which were at work then; others.
+        """Turns that were taken up and were not seen to be gone, which went on; others.
 
-        The work of the others had ended before, or never begun.
+        The work of the others had ended, or never begun; an end that only nobody could show is one.
         """
         ended = {work.token: work.ended for work in works}
         unsure = [one for one in self.taken_up() if not one["gone"]]
 
         def was_at_work(one: dict[str, Any]) -> bool:
             end = ended.get(one["turn"], 0.0)
-            return end is None or end > one["asked"]
+            return end is None or end > one["settled"] + UNWINDS
 
         return (
             [one["turn"] for one in unsure if was_at_work(one)],

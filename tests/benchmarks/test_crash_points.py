@@ -121,7 +121,7 @@ def test_a_settlement_that_was_late_is_found(report: Any) -> None:
 
 @pytest.mark.parametrize(
     ("works", "at_work"),
-    [([], False), ([("a.0.0", 1.0, 1.5)], False), ([("a.0.0", 1.0, 2.5)], True)],
+    [([], False), ([("a.0.0", 1.0, 2.5)], False), ([("a.0.0", 1.0, 3.5)], True)],
 )
 def test_a_doubt_is_a_fault_where_there_was_work(report: Any, works: Any, at_work: bool) -> None:
     found, faults = report(works, said("a.0.0", 2.0, 2.1, gone=False))
