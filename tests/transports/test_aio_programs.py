@@ -82,6 +82,18 @@ async def work():
 async def use(aio):
     await aio.call(work)
 """
+SWALLOWS_AND_SPINS = """
+async def work():
+    ready()
+    while True:
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            pass
+
+async def use(aio):
+    await aio.call(work)
+"""
 IN_A_THREAD = """
 def block():
     ready()
@@ -119,6 +131,7 @@ INTERRUPTED = {
         "SPINS_IN_A_CHILD",
         "SPINS_WITHOUT_BLOCKING",
         "SWALLOWS",
+        "SWALLOWS_AND_SPINS",
         "IN_A_THREAD",
         "BLOCKS_IN_C",
         "IN_A_CALLBACK",
@@ -197,7 +210,36 @@ def test_an_exit_in_asyncio_code_ends_the_program(host: str, work: str) -> None:
     assert (program.returncode, out, err) == (7, "", "")
 
 
-@pytest.mark.parametrize("body", ["SWALLOWS", "IN_A_THREAD"])
+BETWEEN_STEPS = """
+def interrupt():
+    raise KeyboardInterrupt
+
+async def spin(pause):
+    while True:
+        await asyncio.sleep(pause)
+
+async def work():
+    spinning = [asyncio.ensure_future(spin(pause)) for pause in (0, 1e-9)]
+    await asyncio.sleep(0.1)
+    asyncio.get_running_loop().call_soon(interrupt)
+    await asyncio.gather(*spinning)
+
+async def use(aio):
+    await aio.call(work)
+"""
+
+
+def test_an_interrupt_between_the_steps_of_tasks_that_never_block_ends_the_program(
+    host: str,
+) -> None:
+    with begin(BETWEEN_STEPS, host) as program:
+        out, err = end(program)
+    assert out == ""
+    assert err.rstrip().endswith("KeyboardInterrupt")
+    assert "ExceptionGroup" not in err
+
+
+@pytest.mark.parametrize("body", ["SWALLOWS", "SWALLOWS_AND_SPINS", "IN_A_THREAD"])
 def test_a_program_ends_though_asyncio_code_does_not(host: str, body: str) -> None:
     given_up = INTERRUPTED[body].replace(
         "await aio.call", "with trio.move_on_after(0.2): await aio.call"

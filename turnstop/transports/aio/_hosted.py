@@ -83,6 +83,7 @@ class HostedLoop:
                 finally:
                     del loop.stop
                     self._forsake()
+                    self._refuse_more(loop)
         except BaseExceptionGroup as group:
             reraise(_only_member(group))
         finally:
@@ -117,6 +118,19 @@ class HostedLoop:
             if EAGER:
                 asyncio.tasks._unregister_eager_task(task)  # type: ignore[attr-defined]
         self._loop._asyncgens = weakref.WeakSet()
+
+    def _refuse_more(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have nothing queued once the loop has stopped.
+
+        It drains its queue then, in one step of Trio's: never at an end, where a task that nobody
+        ends any more queues itself again each time.
+        """
+        queue = self._loop._queue_handle
+
+        def queue_while_running(handle: asyncio.Handle) -> asyncio.Handle:
+            return queue(handle) if loop.is_running() else handle
+
+        self._loop._queue_handle = queue_while_running
 
 
 def _only_member(error: BaseException) -> BaseException:
