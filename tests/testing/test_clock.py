@@ -12,7 +12,8 @@ import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from typing import Any
+from contextlib import suppress
+from typing import Any, cast
 
 import attrs
 import pytest
@@ -471,6 +472,29 @@ def test_shields_put_up_again_and_again_are_lowered_only_so_long() -> None:
         run_in_virtual_time(main, within=SOON)
     assert time.perf_counter() - begun < PATIENCE
     assert len(lowered) > 1
+
+
+def test_a_thread_that_is_about_to_wake_the_run_finds_it_not_yet_torn_down() -> None:
+    async def main() -> None:
+        wakeup: Any = cast(Any, trio.lowlevel.current_trio_token())._reentry_queue.wakeup
+        wake = wakeup.wakeup_thread_and_signal_safe
+
+        def wake_late() -> None:
+            time.sleep(0.2)
+            try:
+                wake()
+            except OSError as error:
+                broken.append(error)
+
+        wakeup.wakeup_thread_and_signal_safe = wake_late
+        while True:
+            with suppress(trio.Cancelled), trio.CancelScope(shield=True):
+                await trio.sleep(1)
+
+    broken: list[OSError] = []
+    with pytest.raises(Stalled, match="not over after"):
+        run_in_virtual_time(main, within=0.1)
+    assert broken == []
 
 
 def test_waiting_until_all_wait_is_no_stall() -> None:

@@ -212,8 +212,10 @@ class _Watch(trio.abc.Instrument):
         # The scheduler's very next act is to read the clock. What an instrument raises, it catches.
         self.wreck = all_tasks()
         # A thread that returns later is to find the run over, as after any other run; Trio closes
-        # the sockets of this one without saying so.
-        cast(Any, self.token)._reentry_queue.done = True
+        # the sockets of this one without saying so. Not while one is about to wake the run by them.
+        queue = cast(Any, self.token)._reentry_queue
+        with queue.lock:
+            queue.done = True
 
         def broken() -> float:
             raise RuntimeError("the stalled run does not end by itself and is torn down")
