@@ -62,6 +62,18 @@ def kept_busy(path: Path) -> Iterator[None]:
         yield
 
 
+def stop_at_rest(process: subprocess.Popen[str], path: Path) -> None:
+    """Have it stand still, but not while it has the file to itself."""
+    while True:
+        os.kill(process.pid, signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        try:
+            with kept_busy(path):
+                return
+        except sqlite3.OperationalError:
+            os.kill(process.pid, signal.SIGCONT)
+
+
 async def is_free(claims: Claims, scope: str) -> bool:
     try:
         async with claims.hold([scope], holder="me"):
@@ -120,7 +132,7 @@ async def test_who_stood_still_writes_no_more(tmp_path: Path) -> None:
     path = tmp_path / "claims.db"
     async with open_claims(path) as claims:
         with child(path, 0.5) as (process, token):
-            os.kill(process.pid, signal.SIGSTOP)
+            stop_at_rest(process, path)
             await until_free(claims, "a")
             os.kill(process.pid, signal.SIGCONT)
             await trio.sleep(0.6)
