@@ -24,6 +24,7 @@ class Service:
         self._scopes: set[trio.CancelScope] = set()
         self._deadline = math.inf
 
+    @enable_ki_protection
     def start_soon(
         self,
         async_fn: Callable[[*Args], Awaitable[object]],
@@ -49,6 +50,7 @@ class Service:
 
 
 @asynccontextmanager
+@enable_ki_protection
 async def open_service() -> AsyncGenerator[Service, None]:
     """Open a service nursery.
 

@@ -7,9 +7,11 @@ from contextlib import asynccontextmanager
 from typing import NoReturn
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 
 @asynccontextmanager
+@enable_ki_protection
 async def open_private_nursery() -> AsyncGenerator[trio.Nursery, None]:
     """Like `trio.open_nursery`, but one error leaves as itself.
 

@@ -15,6 +15,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 import turnstop
 from turnstop import StopBudget, Turn, open_rooms
+from turnstop._service import open_service
+from turnstop._unwrap import open_private_nursery
 from turnstop.abc import Silenced
 from turnstop.events import Ask, Text
 
@@ -189,4 +191,59 @@ def test_ctrl_c_on_any_line_leaves_nothing_half_done(module: str) -> None:
             wrong.append(f"{module}.{code.co_qualname}:{line}: {str(error)[:80]!r} {caught!r}")
         if isinstance(caught, trio.TrioInternalError):
             break  # it hangs, and the clean-up after that fails the lines after it
+    assert wrong == []
+
+
+async def serve_twice() -> None:
+    async with open_service() as service:
+        service.start_soon(trio.sleep_forever)
+        service.start_soon(trio.sleep_forever)
+        await trio.sleep(0.1)
+    async with open_private_nursery() as nursery:
+        await trio.sleep(0.1)
+        nursery.cancel_scope.cancel()
+
+
+def strike_at(step: int) -> tuple[int, BaseException | None]:
+    """Serve with Ctrl-C at one bytecode of what opens and closes a nursery; how many there were."""
+    count = 0
+
+    def local(frame: FrameType, event: str, arg: object) -> Any:
+        nonlocal count
+        if event == "opcode":
+            count += 1
+            if count == step:
+                signal.raise_signal(signal.SIGINT)
+        return local
+
+    def enter(frame: FrameType, event: str, arg: object) -> Any:
+        code = frame.f_code
+        if Path(code.co_filename).name not in ("_unwrap.py", "_service.py"):
+            return None
+        if code.co_name == "_shielded":
+            return None  # it calls what is not the kernel's
+        frame.f_trace_opcodes = True
+        return local
+
+    caught: BaseException | None = None
+    sys.settrace(enter)
+    try:
+        trio.run(serve_twice, clock=MockClock(autojump_threshold=0))
+    except BaseException as error:
+        caught = error
+    finally:
+        sys.settrace(None)
+    return count, caught
+
+
+def test_ctrl_c_at_any_step_tears_no_nursery_apart() -> None:
+    """Between the making of a nursery's exit and the wait for it, say."""
+    steps, caught = strike_at(0)
+    assert caught is None
+    assert steps > 100
+    wrong = []
+    for step in range(1, steps + 1):
+        _, caught = strike_at(step)
+        if type(caught) is not KeyboardInterrupt:
+            wrong.append((step, repr(caught)))
     assert wrong == []
