@@ -226,6 +226,7 @@ def strike_at(step: int) -> tuple[int, BaseException | None]:
         return local
 
     caught: BaseException | None = None
+    sys._getframe().f_trace_opcodes = True  # else Python 3.12 traces none
     sys.settrace(enter)
     try:
         trio.run(serve_twice, clock=MockClock(autojump_threshold=0))
@@ -240,7 +241,7 @@ def test_ctrl_c_at_any_step_tears_no_nursery_apart() -> None:
     """Between the making of a nursery's exit and the wait for it, say."""
     steps, caught = strike_at(0)
     assert caught is None
-    assert steps > 100
+    assert steps > 50
     wrong = []
     for step in range(1, steps + 1):
         _, caught = strike_at(step)
