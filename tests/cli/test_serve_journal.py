@@ -85,12 +85,14 @@ def test_what_a_killed_server_has_left_is_ended_before_its_room_goes_on(
         again = int(program.wait_for(is_text)["delta"].split()[1])
         assert again != pid
         assert not runs(pid)
+        old = program.wait_for(is_settled)
+        assert (old["ending"], old["request"]["kind"]) == ("stopped", "recovery")
         program.told("interrupt", "kitchen")
-        program.wait_for(is_settled)
+        program.wait_for(lambda one: is_settled(one) and one["turn_id"] != old["turn_id"])
         code, err = program.end(signal.SIGTERM)
         assert code == 0
         assert not runs(again)
-    assert "of a process that is gone: STOPPED" in err
+    assert "of a process that is gone has settled: stopped" in err
 
 
 def test_a_journal_that_is_none_is_said_before_anything_is_served(tmp_path: Path) -> None:

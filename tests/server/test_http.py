@@ -249,6 +249,7 @@ async def test_a_message_is_worked_on_and_all_is_told_in_order() -> None:
             "turn_id": None,
             "asks": [],
             "waiting": 0,
+            "recovered": [],
         }
 
 

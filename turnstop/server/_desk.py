@@ -17,13 +17,14 @@ import attrs
 import trio
 
 from .._inbox import Applied, Control, Delivery, Inbox, Message, Standing
+from .._records import Settlement
 from ..events import Ask, Event
 from ..feeds import IdTaken
 from ._log import log_event
 from ._ring import Record, Ring
 from ._seat import Seat
 from ._settings import Settings
-from ._wire import RoomState, describe, fit, question_of, to_line
+from ._wire import RoomState, describe, fit, question_of, recovered_of, to_line
 
 __all__ = ["Desk", "NotKept", "TooManyRooms"]
 
@@ -144,7 +145,8 @@ class Desk:
         waiting = self._inbox.asks(seat.room)
         asks = [one.told for id, one in seat.asks.items() if id in waiting]
         paused = self._inbox.is_paused(seat.room)
-        return RoomState(seat.room, paused, seat.turn_id, asks, len(seat.waiting))
+        recovered = [] if seat.turn_id else recovered_of(seat.settlements)
+        return RoomState(seat.room, paused, seat.turn_id, asks, len(seat.waiting), recovered)
 
     @property
     def last_event_id(self) -> str:
@@ -173,8 +175,21 @@ class Desk:
             seat.asks.clear()
             # Not from an observer: that would be told before what is unread has been read.
             if turn.settlement is not None:
-                found = self.tell(seat, "settlement", turn.settlement.to_json())
-                seat.settlements.append(found)
+                self._tell_settlement(seat, turn.settlement)
+
+    def note_recovered(self, settlement: Settlement) -> None:
+        """An observer of the rooms: tells of turns that nobody reads, since a process that is gone
+        has begun them.
+        """
+        if settlement.request is None or settlement.request.kind != "recovery":
+            return
+        self._tell_settlement(self.seat(settlement.room), settlement)
+        if not settlement.clean:
+            text = "room %r: turn %r of a process that is gone: %s, its work may be alive"
+            logger.warning(text, settlement.room, settlement.turn_id, settlement.ending.value)
+
+    def _tell_settlement(self, seat: Seat, settlement: Settlement) -> None:
+        seat.settlements.append(self.tell(seat, "settlement", settlement.to_json()))
 
     async def _tell_event(self, seat: Seat, turn_id: str, event: Event) -> None:
         if isinstance(event, Ask):

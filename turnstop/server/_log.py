@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from ._wire import is_recovered
+
 __all__ = ["log_event"]
 
 logger = logging.getLogger("turnstop.server")
@@ -14,7 +16,10 @@ _WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "message": lambda told: f"message {told['id']!r} is {told['state']}",
     "turn": lambda told: f"turn {told['turn_id']} works on message {told['message']!r}",
     "stopping": lambda told: f"{told['control']}: turn {told['turn_id']} is asked to stop",
-    "settlement": lambda told: f"turn {told['turn_id']} has settled: {told['ending']}",
+    "settlement": lambda told: (
+        f"turn {told['turn_id']}{' of a process that is gone' * is_recovered(told)}"
+        f" has settled: {told['ending']}"
+    ),
     "paused": lambda told: "paused",
     "resumed": lambda told: "goes on",
     "forgotten": lambda told: "forgotten",

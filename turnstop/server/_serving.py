@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import inspect
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -16,7 +15,7 @@ import trio
 from .._budget import StopBudget
 from .._house import Journal
 from .._inbox import Feed, Inbox, Message, serve_rooms
-from .._records import Settlement, Statistics
+from .._records import Statistics
 from .._rooms import Rooms, open_rooms
 from .._unwrap import open_private_nursery
 from ..abc import Backend
@@ -29,8 +28,6 @@ from ._routes import Front
 from ._settings import Settings
 
 __all__ = ["Server", "open_server"]
-
-logger = logging.getLogger("turnstop.server")
 
 
 @final
@@ -51,13 +48,6 @@ class Server:
     def statistics(self) -> Statistics:
         """A snapshot of its rooms."""
         return self.rooms.statistics()
-
-
-def _note_recovered(settlement: Settlement) -> None:
-    if settlement.request is not None and settlement.request.kind == "recovery":
-        level = logging.INFO if settlement.clean else logging.WARNING
-        text = "room %r: turn %r of a process that is gone: %s"
-        logger.log(level, text, settlement.room, settlement.turn_id, settlement.ending.name)
 
 
 def _poster(feed: Any) -> Callable[..., Awaitable[Message | None]]:
@@ -89,7 +79,7 @@ async def open_server(
         settings: where it listens, its token, and what it allows.
         budget: the bound of each stop.
         journal: as `turnstop.open_rooms` has it. What becomes of the turns of a process that is
-            gone is logged, as a warning where their work may be alive.
+            gone is told in their rooms, and logged as a warning where their work may be alive.
 
     Raises:
         OSError: the address is taken, or is none.
@@ -106,7 +96,7 @@ async def open_server(
     async with listening(settings) as address, open_private_nursery() as connections:
         try:
             async with open_rooms(
-                backend, budget=budget, journal=journal, observers=[_note_recovered]
+                backend, budget=budget, journal=journal, observers=[desk.note_recovered]
             ) as rooms:
                 async with open_private_nursery() as nursery:
                     inbox = await nursery.start(_serving(rooms, desk, feed))

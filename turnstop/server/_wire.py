@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, TypeAlias, cast, final
 
 import attrs
@@ -22,10 +22,13 @@ __all__ = [
     "Press",
     "Pressed",
     "Question",
+    "Recovered",
     "RoomState",
     "describe",
     "fit",
+    "is_recovered",
     "question_of",
+    "recovered_of",
     "to_json",
     "to_line",
 ]
@@ -95,14 +98,24 @@ class AskedFor(msgspec.Struct, frozen=True):
     choices: list[str]
 
 
+class Recovered(msgspec.Struct, frozen=True):
+    """A turn that a process which is gone had begun, and how it ended when it was taken up."""
+
+    turn_id: str
+    ending: str
+
+
 class RoomState(msgspec.Struct, frozen=True):
-    """How a room stands. `waiting`: messages that are not finished, the one worked on included."""
+    """How a room stands. `waiting`: messages that are not finished, the one worked on included.
+    `recovered`: turns that a process which is gone had left, until the room has a turn again.
+    """
 
     room: str
     paused: bool
     turn_id: str | None
     asks: list[AskedFor]
     waiting: int
+    recovered: list[Recovered]
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -182,6 +195,18 @@ def _named(choice: str, meant: Mapping[str, str]) -> str:
     # Two that begin alike are two.
     names = (name if number == 1 else f"{name} ({number})" for number in itertools.count(1))
     return next(one for one in names if meant.get(one, choice) == choice)
+
+
+def recovered_of(settlements: Sequence[Mapping[str, Any]]) -> list[Recovered]:
+    """The turns that were taken up since the room's last own one, of settlements as told."""
+    of_now = itertools.takewhile(is_recovered, reversed(settlements))
+    return [Recovered(one["turn_id"], one["ending"]) for one in of_now][::-1]
+
+
+def is_recovered(settlement: Mapping[str, Any]) -> bool:
+    """Whether a process that is gone had begun the turn of this settlement, as it is told."""
+    request = settlement["request"]
+    return request is not None and request["kind"] == "recovery"
 
 
 def fit(data: dict[str, Any]) -> dict[str, Any]:

@@ -42,6 +42,10 @@ def _standing(state: dict[str, Any]) -> str:
         words.append(f"stopping {state['turn_id']}")
     if state["waiting"]:
         words.append(f"{state['waiting']} not finished")
+    words += [
+        f"{one['turn_id']} of a process that is gone: {one['ending'].upper()}"
+        for one in state["recovered"]
+    ]
     return ", ".join(words)
 
 

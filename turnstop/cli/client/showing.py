@@ -44,6 +44,8 @@ def timeline(settlement: dict[str, Any]) -> str:
 
 def _settlement(data: dict[str, Any]) -> str:
     how = f"{str(data.get('ending', '?')).upper()} {timeline(data)}".rstrip()
+    if (data.get("request") or {}).get("kind") == "recovery":
+        how = f"{data.get('turn_id')} of a process that is gone: {how}"
     survivors = data.get("survivors") or ()
     return f"{how}; alive: {', '.join(survivors)}" if survivors else how
 

@@ -12,6 +12,7 @@ export function ended(settlement) {
   box.append(how);
   const proof = settlement.proof ? ` proof: ${settlement.proof}` : "";
   box.append(make("span", "note", ` ${settlement.turn_id}${proof}`));
+  if (settlement.request?.kind === "recovery") box.append(make("p", "note", "left by a process that is gone"));
   for (const text of settlement.errors) box.append(make("p", "note failed", text));
   for (const text of settlement.survivors) box.append(make("p", "note failed", `alive: ${text}`));
   if (settlement.asked_at !== null) box.append(timeline(settlement));
