@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-from types import CodeType, FrameType
-from typing import Any
+from types import CodeType
 
 import pytest
 import trio
+from strikes import Line, default_handler, files_of, lines_of, sweep_lines, sweep_steps
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-import turnstop
 from turnstop import StopBudget, Turn, open_rooms
 from turnstop._service import open_service
 from turnstop._unwrap import open_private_nursery
@@ -22,7 +17,8 @@ from turnstop.events import Ask, Text
 
 from .backend import Act, Recorder, ending, hang, occupy
 
-KERNEL = Path(turnstop.__file__).parent
+__all__ = ["default_handler"]
+
 MODULES = (
     "_turn",
     "_life",
@@ -36,15 +32,8 @@ MODULES = (
     "_calls",
     "_receipt",
 )
-FILES = {str(KERNEL / f"{name}.py") for name in MODULES}
-Line = tuple[CodeType, int]
-
-
-@pytest.fixture(autouse=True)
-def _default_handler() -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+FILES = files_of(*MODULES)
+NURSERIES = files_of("_unwrap", "_service")
 
 
 class Scene:
@@ -127,124 +116,47 @@ class Scene:
 
 
 def lines_of_the_scene() -> list[Line]:
-    found: dict[Line, None] = {}
-
-    def local(frame: FrameType, event: str, arg: object) -> Any:
-        if event == "line":
-            found[frame.f_code, frame.f_lineno] = None
-        return local
-
-    def enter(frame: FrameType, event: str, arg: object) -> Any:
-        return local if frame.f_code.co_filename in FILES else None
-
     scene = Scene()
-    sys.settrace(enter)
-    try:
-        scene.run()
-    finally:
-        sys.settrace(None)
+    found = lines_of(scene.run, FILES)
     scene.check()
     assert scene.backend.calls.count("kill") >= 1
     assert "forget" in scene.backend.calls
-    return list(found)
-
-
-def strike(scene: Scene, code: CodeType, line: int) -> tuple[bool, BaseException | None]:
-    """Run the scene with Ctrl-C on one line, the first time that it is reached."""
-    hit = False
-
-    def local(frame: FrameType, event: str, arg: object) -> Any:
-        nonlocal hit
-        if event == "line" and frame.f_lineno == line and not hit:
-            hit = True
-            signal.raise_signal(signal.SIGINT)
-        return local
-
-    def enter(frame: FrameType, event: str, arg: object) -> Any:
-        return local if frame.f_code is code and not hit else None
-
-    caught: BaseException | None = None
-    sys.settrace(enter)
-    try:
-        scene.run()
-    except BaseException as error:
-        caught = error
-    finally:
-        sys.settrace(None)
-    return hit, caught
+    return found
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_ctrl_c_on_any_line_leaves_nothing_half_done(module: str) -> None:
-    wrong = []
-    for code, line in lines_of_the_scene():
-        if Path(code.co_filename).stem != module:
-            continue
-        scene = Scene()
-        hit, caught = strike(scene, code, line)
-        try:
-            if hit:
-                assert caught is not None
-                assert "KeyboardInterrupt" in repr(caught)
-                scene.check()
-        except AssertionError as error:
-            wrong.append(f"{module}.{code.co_qualname}:{line}: {str(error)[:80]!r} {caught!r}")
-        if isinstance(caught, trio.TrioInternalError):
-            break  # it hangs, and the clean-up after that fails the lines after it
-    assert wrong == []
+    file = files_of(module)
+    lines = [line for line in lines_of_the_scene() if line[0].co_filename in file]
+    assert sweep_lines(Scene, lines) == []
 
 
-async def serve_twice() -> None:
-    async with open_service() as service:
-        service.start_soon(trio.sleep_forever)
-        service.start_soon(trio.sleep_forever)
-        await trio.sleep(0.1)
-    async with open_private_nursery() as nursery:
-        await trio.sleep(0.1)
-        nursery.cancel_scope.cancel()
+class Nurseries:
+    """Our own, opened and closed."""
+
+    def run(self) -> None:
+        trio.run(self.main, clock=MockClock(autojump_threshold=0))
+
+    async def main(self) -> None:
+        async with open_service() as service:
+            service.start_soon(trio.sleep_forever)
+            service.start_soon(trio.sleep_forever)
+            await trio.sleep(0.1)
+        async with open_private_nursery() as nursery:
+            await trio.sleep(0.1)
+            nursery.cancel_scope.cancel()
+
+    def check(self) -> None:
+        pass
 
 
-def strike_at(step: int) -> tuple[int, BaseException | None]:
-    """Serve with Ctrl-C at one bytecode of what opens and closes a nursery; how many there were."""
-    count = 0
-
-    def local(frame: FrameType, event: str, arg: object) -> Any:
-        nonlocal count
-        if event == "opcode":
-            count += 1
-            if count == step:
-                signal.raise_signal(signal.SIGINT)
-        return local
-
-    def enter(frame: FrameType, event: str, arg: object) -> Any:
-        code = frame.f_code
-        if Path(code.co_filename).name not in ("_unwrap.py", "_service.py"):
-            return None
-        if code.co_name == "_shielded":
-            return None  # it calls what is not the kernel's
-        frame.f_trace_opcodes = True
-        return local
-
-    caught: BaseException | None = None
-    sys._getframe().f_trace_opcodes = True  # else Python 3.12 traces none
-    sys.settrace(enter)
-    try:
-        trio.run(serve_twice, clock=MockClock(autojump_threshold=0))
-    except BaseException as error:
-        caught = error
-    finally:
-        sys.settrace(None)
-    return count, caught
+def opens_and_closes(code: CodeType) -> bool:
+    # That one calls what is not the kernel's.
+    return code.co_filename in NURSERIES and code.co_name != "_shielded"
 
 
 def test_ctrl_c_at_any_step_tears_no_nursery_apart() -> None:
     """Between the making of a nursery's exit and the wait for it, say."""
-    steps, caught = strike_at(0)
-    assert caught is None
+    steps, wrong = sweep_steps(Nurseries, opens_and_closes)
     assert steps > 50
-    wrong = []
-    for step in range(1, steps + 1):
-        _, caught = strike_at(step)
-        if type(caught) is not KeyboardInterrupt:
-            wrong.append((step, repr(caught)))
     assert wrong == []

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import signal
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-from types import CodeType, FrameType
-from typing import Any
-
 import pytest
 import trio
+from strikes import Line, default_handler, files_of, lines_of, sweep_lines
 from trio.testing import MockClock
 
-import turnstop
 from turnstop import StopBudget, Turn, open_rooms
 
 from .backend import occupy
 from .test_recovery import Far, Notebook
 
-KERNEL = Path(turnstop.__file__).parent
+__all__ = ["default_handler"]
+
 MODULES = ("_turn", "_life", "_account", "_house", "_rooms", "_admission", "_receipt")
-FILES = {str(KERNEL / f"{name}.py") for name in MODULES}
-Line = tuple[CodeType, int]
-
-
-@pytest.fixture(autouse=True)
-def _default_handler() -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+FILES = files_of(*MODULES)
 
 
 class Announcing(Far):
@@ -87,64 +73,14 @@ class Scene:
 
 
 def lines_of_the_scene() -> list[Line]:
-    found: dict[Line, None] = {}
-
-    def local(frame: FrameType, event: str, arg: object) -> Any:
-        if event == "line":
-            found[frame.f_code, frame.f_lineno] = None
-        return local
-
-    def enter(frame: FrameType, event: str, arg: object) -> Any:
-        return local if frame.f_code.co_filename in FILES else None
-
     scene = Scene()
-    sys.settrace(enter)
-    try:
-        scene.run()
-    finally:
-        sys.settrace(None)
+    found = lines_of(scene.run, FILES)
     scene.check()
-    return list(found)
-
-
-def strike(scene: Scene, code: CodeType, line: int) -> tuple[bool, BaseException | None]:
-    hit = False
-
-    def local(frame: FrameType, event: str, arg: object) -> Any:
-        nonlocal hit
-        if event == "line" and frame.f_lineno == line and not hit:
-            hit = True
-            signal.raise_signal(signal.SIGINT)
-        return local
-
-    def enter(frame: FrameType, event: str, arg: object) -> Any:
-        return local if frame.f_code is code and not hit else None
-
-    caught: BaseException | None = None
-    sys.settrace(enter)
-    try:
-        scene.run()
-    except BaseException as error:
-        caught = error
-    finally:
-        sys.settrace(None)
-    return hit, caught
+    return found
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_ctrl_c_on_any_line_leaves_nothing_half_noted(module: str) -> None:
-    wrong = []
-    for code, line in lines_of_the_scene():
-        if Path(code.co_filename).stem != module:
-            continue
-        scene = Scene()
-        hit, caught = strike(scene, code, line)
-        try:
-            if hit:
-                assert "KeyboardInterrupt" in repr(caught)
-                scene.check()
-        except AssertionError as error:
-            wrong.append(f"{module}.{code.co_qualname}:{line}: {str(error)[:200]!r} {caught!r}")
-        if isinstance(caught, trio.TrioInternalError):
-            break  # it hangs, and the clean-up after that fails the lines after it
-    assert wrong == []
+    file = files_of(module)
+    lines = [line for line in lines_of_the_scene() if line[0].co_filename in file]
+    assert sweep_lines(Scene, lines) == []
