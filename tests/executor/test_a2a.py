@@ -321,3 +321,51 @@ async def test_a_loop_that_has_closed_before_the_end_is_told_nothing(
         await on_a_loop(begin)
     assert executor.statistics().told == {TaskState.CANCELED: 1}
     assert caplog.records == []
+
+
+class Unspeakable:
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        (Unspeakable(), "a result of type Unspeakable, whose text could not be made: ValueError"),
+        ("b\udce4ked", "b?ked"),
+        ("gebäck", "gebäck"),
+    ],
+)
+async def test_what_is_completed_to_observers_is_completed_to_the_caller(
+    result: object, text: str
+) -> None:
+    async def bakes(job: Job) -> object:
+        return result
+
+    async def play() -> None:
+        ours, queue = A2AExecutor(executor), Queue()
+        await ours.execute(context_of("bake"), queue)
+        artifact, last = queue.said[-2:]
+        assert last.status.state == wire.TASK_STATE_COMPLETED
+        assert artifact.artifact.parts[0].text == text
+
+    async with open_executor(bakes) as executor:
+        await on_a_loop(play)
+    assert executor.statistics().told == {TaskState.COMPLETED: 1}
+
+
+async def test_half_a_character_that_is_said_ends_no_work() -> None:
+    async def speaks(job: Job) -> object:
+        job.emit(Text("b\udce4ked"))
+        return InputRequired("f\udcfcr whom?")
+
+    async def play() -> None:
+        ours, queue = A2AExecutor(executor), Queue()
+        await ours.execute(context_of("bake"), queue)
+        piece, last = queue.said[-2:]
+        assert piece.artifact.parts[0].text == "b?ked"
+        assert last.status.state == wire.TASK_STATE_INPUT_REQUIRED
+        assert last.status.message.parts[0].text == "f?r whom?"
+
+    async with open_executor(speaks) as executor:
+        await on_a_loop(play)

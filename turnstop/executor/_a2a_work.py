@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections import deque
 from collections.abc import Iterator
@@ -21,7 +22,24 @@ from ._task import Began, Outcome, Task, TaskState
 
 __all__ = ["Words", "Work"]
 
+logger = logging.getLogger("turnstop.executor.a2a")
+
 _LOOK_EVERY: Final = 1.0
+
+
+def _sayable(text: str) -> str:
+    """The text, with a question mark for each half of a character, which no message can hold."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+def _text_of(result: object) -> str:
+    try:
+        return str(result)
+    except Exception as error:
+        # The work is done, whatever its result says of itself: the caller is told what others are.
+        kinds = type(result).__name__, type(error).__name__
+        logger.warning("a result, of type %s, has no text: %s", *kinds)
+        return "a result of type {}, whose text could not be made: {}".format(*kinds)
 
 
 class Words:
@@ -39,7 +57,7 @@ class Words:
 
     async def status(self, state: wire.TaskState, text: str = "") -> None:
         ids = (self._context_id, self._task_id)
-        said = new_text_message(text, None, *ids) if text else None
+        said = new_text_message(_sayable(text), None, *ids) if text else None
         status = wire.TaskStatus(state=state, message=said)
         status.timestamp.GetCurrentTime()
         event = wire.TaskStatusUpdateEvent(task_id=ids[1], context_id=ids[0], status=status)
@@ -48,12 +66,13 @@ class Words:
     async def piece(self, text: str) -> None:
         """A piece of the answer: all of them are one artifact."""
         append, self._piece = bool(self._piece), self._piece or str(uuid.uuid4())
-        await self._artifact(new_text_artifact("answer", text, artifact_id=self._piece), append)
+        piece = new_text_artifact("answer", _sayable(text), artifact_id=self._piece)
+        await self._artifact(piece, append)
 
     async def result(self, result: object) -> None:
         if result is not None:
             if not isinstance(result, wire.Artifact):
-                result = new_text_artifact("result", str(result))
+                result = new_text_artifact("result", _sayable(_text_of(result)))
             await self._artifact(result)
 
     async def _artifact(self, artifact: wire.Artifact, append: bool = False) -> None:
