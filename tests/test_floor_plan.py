@@ -48,7 +48,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "F1": ("F0", "F1"),
     "F2": ("F0", "F1", "F2"),
     "F3": ("F0", "F1", "F2"),
-    "S": ("S",),
+    # What opens a file closes it whatever comes: `see_through`.
+    "S": ("S", "_service", "_unwrap"),
     "F4": (*CORE, "S"),
     "F5": (*CORE, "S", "F4", "F5"),
     "T": ("F0", "T", "_service", "_unwrap", "_identity"),

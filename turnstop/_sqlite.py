@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import threading
@@ -13,6 +14,9 @@ from typing import Any, Final, TypeVar, final
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
+
+from ._service import see_through
 
 __all__ = ["Database", "Schema", "name_file", "open_database", "open_for_us", "read_file"]
 
@@ -333,6 +337,7 @@ def name_file(path: Path, error: sqlite3.Error) -> sqlite3.Error:
 
 
 @asynccontextmanager
+@enable_ki_protection
 async def open_database(path: Path, schema: Schema) -> AsyncGenerator[Database, None]:
     """Open it; it is made where there is none, for its owner only.
 
@@ -356,4 +361,5 @@ async def open_database(path: Path, schema: Schema) -> AsyncGenerator[Database, 
     try:
         yield file
     finally:
-        await file._close()
+        # It bounds itself. Ctrl-C may be on its way, and would end the closing before it begins.
+        await see_through(math.inf, file._close)

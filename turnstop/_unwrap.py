@@ -16,8 +16,8 @@ async def open_private_nursery() -> AsyncGenerator[trio.Nursery, None]:
     """Like `trio.open_nursery`, but one error leaves as itself.
 
     Only the group that this nursery made is taken apart, and only where nothing is lost: it has
-    one member, or the same one several times, or nothing but cancellations. A group that the body
-    or a child raised stays whole.
+    one member, or the same one several times, or nothing but cancellations and Ctrl-C. A group that
+    the body or a child raised stays whole.
 
     **Cancellation:** as with `trio.open_nursery`.
     """
@@ -45,6 +45,10 @@ def _only_member(group: BaseExceptionGroup[BaseException]) -> BaseException | No
     members = group.exceptions
     if all(member is members[0] for member in members):
         return members[0]
-    if all(isinstance(member, trio.Cancelled) for member in members):
+    others = [member for member in members if not isinstance(member, trio.Cancelled)]
+    if not others:
         return members[0]
+    # Ctrl-C while what was cancelled is waited for: the program ends, whatever was cancelled.
+    if all(isinstance(member, KeyboardInterrupt) for member in others):
+        return others[0]
     return None

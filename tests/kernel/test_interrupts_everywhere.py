@@ -145,6 +145,18 @@ class Nurseries:
         async with open_private_nursery() as nursery:
             await trio.sleep(0.1)
             nursery.cancel_scope.cancel()
+        # What was cancelled is waited for.
+        with trio.move_on_after(0.1):
+            async with open_service() as service:
+                service.start_soon(self.close_slowly)
+                await trio.sleep_forever()
+
+    async def close_slowly(self) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(0.1)
 
     def check(self) -> None:
         pass

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Final, TypeVar, TypeVarTuple, final
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
-from .._service import open_service
+from .._service import open_service, see_through
 from ._claim import Claim
 from ._errors import ClaimRefused, ClaimsUnavailable
 from ._lease import Lease
@@ -51,6 +52,7 @@ class Claims:
         )
 
     @asynccontextmanager
+    @enable_ki_protection
     async def hold(
         self,
         scopes: Collection[str],
@@ -101,8 +103,10 @@ class Claims:
                     service.start_soon(lease.keep)
                 yield Claim(lease)
         finally:
-            await self._leave(lease)
-            _around.reset(before)
+            try:
+                await self._leave(lease)
+            finally:
+                _around.reset(before)
 
     def _wanted(self, scopes: tuple[str, ...], holder: str, ttl: float) -> Wanted:
         within = [lease.token for lease in self._live_around() if lease.token]
@@ -163,14 +167,22 @@ class Claims:
     async def _release(self, wanted: Wanted) -> None:
         register = self._register
         why = f"no answer within {_RELEASE_WITHIN} s"
-        with trio.move_on_after(_RELEASE_WITHIN, shield=True):
+
+        async def release() -> None:
+            nonlocal why
             try:
-                await register.ask(register.store.release, wanted.lease)
-                return
+                await register.insist(register.store.release, wanted.lease)
+                why = ""
             except ClaimsUnavailable as error:
                 why = str(error)
-        told = (wanted.holder, wanted.scopes, wanted.ttl, why)
-        logger.warning("the claim of %s on %s is left to lapse within %s s: %s", *told)
+
+        try:
+            # Ctrl-C may be on its way, and would end the asking, which no shield hinders.
+            await see_through(_RELEASE_WITHIN, release)
+        finally:
+            if why:
+                told = (wanted.holder, wanted.scopes, wanted.ttl, why)
+                logger.warning("the claim of %s on %s is left to lapse within %s s: %s", *told)
 
     async def check(self, token: int, scope: str) -> None:
         """See that the claim with this token, of whatever program, has the scope now.
@@ -220,6 +232,7 @@ def _check(holder: str, ttl: float, progress_within: float | None) -> None:
 
 
 @asynccontextmanager
+@enable_ki_protection
 async def open_claims(
     store: str | os.PathLike[str] | ClaimStore,
 ) -> AsyncGenerator[Claims, None]:

@@ -13,6 +13,7 @@ from typing import Final
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from ._errors import ClaimsUnavailable
 from ._register import Register
@@ -66,6 +67,7 @@ class Lease:
             self.why_lost = why
             self.lost.set()
 
+    @enable_ki_protection
     async def keep(self) -> None:
         """Renew it each third of its time, until it is lost."""
         while not self.lost.is_set():

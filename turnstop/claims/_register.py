@@ -11,6 +11,7 @@ from typing import TypeVar, TypeVarTuple
 import attrs
 import outcome
 
+from .._calls import unprotected
 from ._errors import ClaimLapsed, ClaimRefused, ClaimsUnavailable
 from ._scopes import check_scope
 from ._store import ClaimStore
@@ -43,6 +44,10 @@ class Register:
 
     async def ask(self, fn: Callable[[*Args], Awaitable[Result]], *args: *Args) -> Result:
         """Ask the store; whatever goes wrong with it is `ClaimsUnavailable`."""
+        return await self.insist(partial(unprotected, fn, *args))
+
+    async def insist(self, fn: Callable[[*Args], Awaitable[Result]], *args: *Args) -> Result:
+        """Ask it, and have Ctrl-C wait for the answer where whoever asks does."""
         try:
             return await fn(*args)
         except (ClaimRefused, ClaimLapsed):

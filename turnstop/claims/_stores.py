@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, TypeVar, final
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from .. import _sqlite
 from . import _rows
@@ -148,6 +149,7 @@ class MemoryStore:
 
 
 @asynccontextmanager
+@enable_ki_protection
 async def open_sqlite_store(path: Path) -> AsyncGenerator[SqliteStore, None]:
     """Open the file; it is made where there is none, for its owner only.
 
