@@ -18,6 +18,7 @@ from trio.testing import MockClock
 from turnstop import _sqlite
 from turnstop._unwrap import open_private_nursery
 from turnstop.claims import Claim, ClaimRefused, Claims, ClaimsUnavailable, open_claims
+from turnstop.claims._stores import open_sqlite_store
 
 from .stores import Moody
 
@@ -164,11 +165,28 @@ class OnFile(Scene):
         self.opened.clear()
         if self.path.exists() and self.path.stat().st_size:
             with closing(sqlite3.connect(self.path)) as database:
-                assert database.execute(LEFT).fetchall() == []
+                if self.claims is not None:
+                    assert database.execute(LEFT).fetchall() == []
+
+
+class StoreAlone(OnFile):
+    """Whoever opens it is nobody's of ours."""
+
+    async def main(self) -> None:
+        async with open_sqlite_store(self.path) as store:
+            await store.release("none")
+
+
+class DatabaseAlone(OnFile):
+    """As a feed opens its own."""
+
+    async def main(self) -> None:
+        async with _sqlite.open_database(self.path, _sqlite.Schema(b"test", 1, ())) as database:
+            await database.read(lambda one: one.execute("SELECT 1").fetchall())
 
 
 @pytest.fixture
-def on_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], OnFile]:
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[sqlite3.Connection]:
     opened: list[sqlite3.Connection] = []
 
     def open_noted(path: Path) -> sqlite3.Connection:
@@ -177,13 +195,16 @@ def on_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], OnF
 
     connect = _sqlite._open
     monkeypatch.setattr(_sqlite, "_open", open_noted)
-    return partial(OnFile, tmp_path, opened)
+    return opened
 
 
-def test_ctrl_c_on_any_line_leaves_no_file_open(on_file: Callable[[], OnFile]) -> None:
-    lines = lines_of(on_file().run, CLAIMS | files_of("_sqlite"))
+def test_ctrl_c_on_any_line_leaves_no_file_open(
+    tmp_path: Path, opened: list[sqlite3.Connection]
+) -> None:
+    make = partial(OnFile, tmp_path, opened)
+    lines = lines_of(make().run, CLAIMS | files_of("_sqlite"))
     assert len(lines) > 100
-    assert sweep_lines(on_file, lines, is_bare) == []
+    assert sweep_lines(make, lines, is_bare) == []
 
 
 def opens(code: CodeType) -> bool:
@@ -191,9 +212,10 @@ def opens(code: CodeType) -> bool:
     return code.co_filename in OPENINGS and code.co_name in names
 
 
+@pytest.mark.parametrize("kind", [OnFile, StoreAlone, DatabaseAlone])
 def test_ctrl_c_at_any_step_of_an_opening_leaves_no_file_open(
-    on_file: Callable[[], OnFile],
+    tmp_path: Path, opened: list[sqlite3.Connection], kind: type[OnFile]
 ) -> None:
-    steps, wrong = sweep_steps(on_file, opens, every=3)
+    steps, wrong = sweep_steps(partial(kind, tmp_path, opened), opens, every=3)
     assert steps > 100
     assert wrong == []
