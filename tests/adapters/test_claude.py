@@ -19,7 +19,7 @@ from turnstop.adapters.claude import open_claude
 from turnstop.adapters.claude._asks import to_answer, to_ask
 from turnstop.adapters.claude._events import Translator
 from turnstop.adapters.claude._left import BackgroundTask
-from turnstop.adapters.claude._program import MARK, Settings
+from turnstop.adapters.claude._program import Settings, mark_of
 from turnstop.adapters.claude._wire import StreamJson
 from turnstop.events import Ask, Event, Other, Text, Thought, ToolCall, Usage
 from turnstop.testing import Work
@@ -720,7 +720,7 @@ def test_nothing_runs_behind_unless_it_is_wanted() -> None:
     env = Settings(("claude",)).to_env("S")
     assert env["CLAUDE_CODE_DISABLE_BACKGROUND_TASKS"] == "1"
     assert "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS" not in Settings((), background=True).to_env("S")
-    assert env[MARK] == "S"
+    assert mark_of("S") in env.items()
     # Whoever runs this in a tool of Claude's must not be taken for one of its own.
     assert env["CLAUDECODE"] is None
 
@@ -730,9 +730,10 @@ def test_the_settings_tell_no_secret() -> None:
 
 
 def test_the_given_environment_wins_but_for_the_mark() -> None:
-    env = Settings((), env={"CLAUDE_CODE_DISABLE_CRON": None, MARK: "mine"}).to_env("S")
+    name, value = mark_of("S")
+    env = Settings((), env={"CLAUDE_CODE_DISABLE_CRON": None, name: "mine"}).to_env("S")
     assert env["CLAUDE_CODE_DISABLE_CRON"] is None
-    assert env[MARK] == "S"
+    assert env[name] == value
 
 
 async def test_an_empty_command_is_an_error() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import final
@@ -18,7 +17,7 @@ import trio
 from .._errors import BackendError, BackendLost, BackendRefused
 from .._service import open_service
 from ._lines import LineSplitter
-from .offspring import open_clearing
+from .offspring import make_mark, open_clearing
 from .process import ChildProcess, Grace, open_process
 
 __all__ = ["Listening", "open_listening"]
@@ -89,7 +88,7 @@ async def open_listening(
     Args:
         command: the program and its arguments.
         ready: a pattern of the line of stdout that says where it listens, as its first group.
-        mark: the name of a variable that is put into its environment, with a value of its own.
+        mark: what the name of a variable of its own begins with that is put into its environment.
         farewell: called before a program that still runs is ended; it may take 3 seconds.
         patience: seconds that the line may take.
         name: as the next ones: see `open_process`.
@@ -105,19 +104,19 @@ async def open_listening(
     **Cancellation:** ends the program and all that it has started; bounded: the farewell, the
     `grace`, and two and a half seconds more.
     """
-    value = uuid.uuid4().hex
+    own = make_mark(mark)
     async with (
-        open_clearing((mark, value)),
+        open_clearing(own),
         open_process(
             command,
             name=name,
             cwd=cwd,
-            env={**(env or {}), mark: value},
+            env={**(env or {}), **dict([own])},
             install=install,
             grace=grace or Grace(close=0.0, terminate=2.0, kill=1.0),
         ) as process,
     ):
-        listening, heard = Listening(process, (mark, value)), trio.Event()
+        listening, heard = Listening(process, own), trio.Event()
         async with open_service() as service:
             service.start_soon(listening._watch)
             service.start_soon(listening._await_address, re.compile(ready.encode()), heard)

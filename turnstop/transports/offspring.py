@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TypeAlias, final
@@ -12,11 +13,25 @@ import trio
 from .._errors import BackendLost
 from .proctable import Marked, TableEntry, end_processes, find_marked
 
-__all__ = ["Look", "Offspring", "open_clearing"]
+__all__ = ["Look", "Offspring", "make_mark", "open_clearing"]
 
 _CLEARED_WITHIN = 1.5
 
 Look: TypeAlias = Callable[[Mapping[str, str]], Awaitable[Sequence[Marked]]]
+
+
+def make_mark(name: str, value: str = "") -> tuple[str, str]:
+    """A variable and its value, for the environment of a process that is about to be started.
+
+    Each has a name of its own. What a turnstop within an agent of another one starts has its mark
+    besides the outer one, and so the outer one still finds it when nothing is left in between.
+
+    Args:
+        name: what its name begins with.
+        value: what tells it from others; by default, nobody else has it.
+    """
+    # A shell drops a variable that it could not name.
+    return f"{name}_{(value or secrets.token_hex(16)).replace('-', '_')}", "1"
 
 
 @final

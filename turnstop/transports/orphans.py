@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import ClassVar, Final, Self, TypeAlias, final
@@ -20,7 +19,7 @@ import trio
 from .._errors import BackendError, BackendLost
 from .._identity import find_host, find_start, is_same_place
 from ..abc import Emit, End, How, Proof
-from .offspring import Look, Offspring
+from .offspring import Look, Offspring, make_mark
 from .proctable import (
     TableEntry,
     end_processes,
@@ -51,7 +50,7 @@ _GRACE: Final = 0.25
 
 def new_mark() -> tuple[str, str]:
     """A variable and its value, for the environment of a child that is about to be started."""
-    return MARK, secrets.token_hex(16)
+    return make_mark(MARK)
 
 
 @attrs.frozen

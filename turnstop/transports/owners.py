@@ -19,7 +19,7 @@ import trio
 from .._errors import BackendLost
 from .._identity import find_host, find_start, is_gone, is_same_place
 from ..abc import Emit, End, How, Proof
-from .offspring import Look, Offspring
+from .offspring import Look, Offspring, make_mark
 from .orphans import check_reach
 from .proctable import TableEntry, find_marked
 
@@ -41,7 +41,7 @@ class OwnerAddress:
         host: where its pid means something.
         pid: the process.
         started: when it was begun, in the process table's clock ticks; 0 where that is not told.
-        mark: the value of a variable that only the work's own programs carry.
+        mark: what names a variable that only the work's own programs carry.
         session: what the work belongs to, and its room goes on with in another process; may be
             empty.
     """
@@ -77,11 +77,11 @@ class OwnerAddress:
     @property
     def env(self) -> dict[str, str]:
         """What the work's own programs are to have in their environment."""
-        return {_MARK: self.mark}
+        return dict([make_mark(_MARK, self.mark)])
 
     def programs(self, look: Look = find_marked) -> Offspring:
         """The work's own programs, as far as they carry the mark."""
-        return Offspring((_MARK, self.mark), {}, 0, look)
+        return Offspring(make_mark(_MARK, self.mark), {}, 0, look)
 
     def may_be_there(self) -> bool:
         """Whether the process may still run: it is said to be gone only where that is certain."""

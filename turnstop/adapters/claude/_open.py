@@ -21,7 +21,7 @@ from ...transports.proctable import find_marked, ticks_now
 from ...transports.restart import Restartings, open_restartings
 from ...transports.version import check_version
 from ._orphan import find_home, tell
-from ._program import FLOOR, INSTALL, MARK, TOOL, Command, Settings, find_command
+from ._program import FLOOR, INSTALL, TOOL, Command, Settings, find_command, mark_of
 from ._session import ClaudeSession, OpenProcess, add_process
 from ._turn import ClaudeContent, ClaudeTurn
 from ._wire import TOPIC, StreamJson, Unasked, topic_of
@@ -62,7 +62,7 @@ class _Backend:
             peer.process.address, session=session.number, turn=message, tool=TOOL, since=began
         )
         await self._announce(request, session, where)
-        offspring = Offspring((MARK, session.mark), TOOL, began, self._look)
+        offspring = Offspring(mark_of(session.mark), TOOL, began, self._look)
         topic = peer.rpc.subscribe(TOPIC)
         session.asked = True
         # It is not waited for: an interrupt that comes next is written, and read, after it.

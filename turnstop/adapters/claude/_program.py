@@ -11,6 +11,7 @@ from pathlib import Path
 import attrs
 
 from ..._errors import BackendRefused
+from ...transports.offspring import make_mark
 
 FLOOR = "2.1.185"
 """The oldest Claude Code that the adapter was tried with."""
@@ -18,8 +19,7 @@ FLOOR = "2.1.185"
 INSTALL = "python -m pip install claude-agent-sdk==0.2.189"
 """What installs one that will do: the package has the program inside."""
 
-MARK = "TURNSTOP_CLAUDE"
-"""The variable that tells what a room's process has started from what others have."""
+_MARK = "TURNSTOP_CLAUDE"
 
 TOOL: Mapping[str, str | None] = {"CLAUDECODE": "1"}
 """What Claude adds to the environment of its tools."""
@@ -77,7 +77,12 @@ class Settings:
     def to_env(self, mark: str) -> dict[str, str | None]:
         """What is laid over this process's environment."""
         switches = {} if self.background else _NO_BACKGROUND
-        return {**dict.fromkeys(_OUTER), **switches, **self.env, MARK: mark}
+        return {**dict.fromkeys(_OUTER), **switches, **self.env, **dict([mark_of(mark)])}
+
+
+def mark_of(mark: str) -> tuple[str, str]:
+    """The variable that tells what a room's process has started from what others have."""
+    return make_mark(_MARK, mark)
 
 
 def find_command(command: Command | None, env: Mapping[str, str | None]) -> list[str]:

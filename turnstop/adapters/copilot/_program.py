@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
@@ -15,7 +14,7 @@ from ..._errors import BackendError, BackendLost, BackendRefused
 from ...transports.aio import Aio
 from ...transports.framed import Message
 from ...transports.loopback import Loopback, Tap, open_loopback
-from ...transports.offspring import open_clearing
+from ...transports.offspring import make_mark, open_clearing
 from ...transports.pace import call_unless, open_farewell, wait_at_most
 from ...transports.process import Grace, open_process
 from ...transports.reading import open_reading
@@ -77,7 +76,7 @@ async def open_cli(aio: Aio, launch: Launch) -> AsyncGenerator[Cli, None]:
 
     **Cancellation:** ends the CLI with all that it has started, within about four seconds.
     """
-    mark = (MARK, uuid.uuid4().hex)
+    mark = make_mark(MARK)
     cli: Cli | None = None
 
     def note(direction: str, message: Message) -> None:
@@ -92,7 +91,7 @@ async def open_cli(aio: Aio, launch: Launch) -> AsyncGenerator[Cli, None]:
                 launch.to_command(),
                 name="copilot",
                 cwd=launch.cwd,
-                env={**launch.to_env(), mark[0]: mark[1]},
+                env={**launch.to_env(), **dict([mark])},
                 install=INSTALL,
                 grace=_GRACE,
             ) as process,
