@@ -487,3 +487,13 @@ async def test_the_environment_of_a_stranger_is_not_taken_apart(
         assert len(taken_apart) == 1
     finally:
         end(mine)
+
+
+def test_what_is_found_is_named_in_the_same_order_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # As a set has them, 8 comes before 1.
+    entries = {pid: proctable.TableEntry(pid, 7, 0, 0) for pid in (8, 1)}
+    monkeypatch.setattr(proctable, "_read_table", lambda: entries)
+    monkeypatch.setattr(proctable, "_read_environment", lambda pid, deadline: b"")
+    assert [*proctable._Table().environments] == [1, 8]

@@ -268,7 +268,7 @@ class _Table:
         """Of all but this process and those that it descends from."""
         others = self.entries.keys() - _ancestry(self.entries)
         deadline = time.monotonic() + _REPLACED_WITHIN
-        return {pid: _read_environment(pid, deadline) for pid in others}
+        return {pid: _read_environment(pid, deadline) for pid in sorted(others)}
 
 
 def _pick_marked(table: _Table, marks: Mapping[str, str]) -> list[Marked]:
