@@ -1209,8 +1209,66 @@ async def test_a_message_that_is_on_its_way_is_not_said_to_be_nowhere(
                 end = await turn.follow(lambda event: None)
             assert end.how is turnstop.abc.How.CANCELLED
             assert session.run is None
+            # A plugin may hold up the next one too, and the room's conversation is kept.
+            with pytest.raises(BackendLost, match="one may come late"):
+                await backend.attach(json.dumps([session.id, "msg_never"]))  # type: ignore[attr-defined]
+            assert not session.deleted
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_message_that_never_came_to_a_session_of_its_own_is_shut_out(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        server = RecordingOpenCode(nursery)
+        session = server._make()
+        async with open_opencode(URL, transport=server) as backend:
             with pytest.raises(BackendRefused, match="nothing was begun"):
                 await backend.attach(json.dumps([session.id, "msg_never"]))  # type: ignore[attr-defined]
+            assert session.deleted
+            events = backend._servers.current.events  # type: ignore[attr-defined]
+            assert not events._listeners
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_message_that_comes_while_it_is_shut_out_is_aborted(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    class Late(RecordingOpenCode):
+        async def _of_session(self, asked: Any, number: str, rest: list[str]) -> httpx2.Response:
+            if asked.method == "DELETE":
+                await self._prompt(session, {"messageID": "msg_late", "parts": [{"text": "bake"}]})
+            return await super()._of_session(asked, number, rest)
+
+    async with trio.open_nursery() as nursery:
+        server = Late(nursery)
+        session = server._make()
+        async with open_opencode(URL, transport=server) as backend:
+            with pytest.raises(BackendRefused, match="nothing was begun"):
+                await backend.attach(json.dumps([session.id, "msg_late"]))  # type: ignore[attr-defined]
+            assert session.last is not None
+            assert session.run is None
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("method", "status"), [("GET", 403), ("DELETE", 403), ("GET", 0)])
+async def test_a_server_that_tells_nothing_has_not_said_that_nothing_was_begun(
+    autojump_clock: trio.testing.MockClock, method: str, status: int
+) -> None:
+    class Shut(RecordingOpenCode):
+        async def _of_session(self, asked: Any, number: str, rest: list[str]) -> httpx2.Response:
+            if asked.method != method:
+                return await super()._of_session(asked, number, rest)
+            if not status:
+                raise httpx2.ConnectError("no route")
+            return httpx2.Response(status)
+
+    async with trio.open_nursery() as nursery:
+        server = Shut(nursery)
+        session = server._make()
+        async with open_opencode(URL, transport=server) as backend:
+            with pytest.raises(BackendLost, match=r"403|nothing answers"):
+                await backend.attach(json.dumps([session.id, "msg_1"]))  # type: ignore[attr-defined]
         nursery.cancel_scope.cancel()
 
 

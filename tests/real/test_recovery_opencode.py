@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from turnstop import Ending, Settlement, StopBudget, open_rooms
+from turnstop import BackendLost, BackendRefused, Ending, Settlement, StopBudget, open_rooms
 from turnstop.journal import open_journal
 from turnstop.lab import Behaviour, Lab, open_lab, write_prompt
 
@@ -144,3 +144,47 @@ async def test_the_room_of_a_server_that_was_left_goes_on_in_its_session(tmp_pat
 async def test_a_command_of_a_server_that_was_left_is_ended(tmp_path: Path) -> None:
     async with left_behind(tmp_path) as left:
         await no_command_is_left(left, "touch $READY; setsid sleep 300")
+
+
+SLOW = """export const Slow = async () => ({
+  "chat.message": async () => { await new Promise((go) => setTimeout(go, 4000)) },
+})
+"""
+
+
+async def test_a_message_that_a_plugin_holds_up_is_shut_out_or_in_doubt(tmp_path: Path) -> None:
+    plugin = tmp_path / "slow.js"
+    plugin.write_text(SLOW)
+    with trio.fail_after(4 * PATIENCE):
+        async with open_lab() as lab:
+            env = environment(lab, tmp_path)
+            given = json.loads(env.get("OPENCODE_CONFIG_CONTENT") or "{}")
+            content = json.dumps({**given, "plugin": [plugin.as_uri()]})
+            env = {**env, "OPENCODE_CONFIG_CONTENT": content}
+            async with open_opencode(command=PROGRAM, directory=tmp_path, env=env) as backend:
+                wire = backend._servers.current.wire
+
+                async def send(session: str, message: str) -> tuple[str, str]:
+                    """The token of what was sent, and the address of its turn."""
+                    token, prompt = write_prompt(Behaviour("park"))
+                    body = {"messageID": message, "parts": [{"type": "text", "text": prompt}]}
+                    await wire.post(f"/session/{session}/prompt_async", body)
+                    return token, json.dumps([session, message])
+
+                used, fresh = [(await wire.post("/session", {}))["id"] for _ in range(2)]
+                token, address = await send(used, "msg_000000000001")
+                await lab.parked(token)
+                turn = await backend.attach(address)
+                await turn.cancel(lambda: None)
+                await lab.gone(token)
+
+                doubted, address = await send(used, "msg_000000000002")
+                with pytest.raises(BackendLost, match="may come late"):
+                    await backend.attach(address)
+                shut_out, address = await send(fresh, "msg_000000000003")
+                with pytest.raises(BackendRefused, match="nothing was begun"):
+                    await backend.attach(address)
+                # It was begun before, and so it would have come by now.
+                await lab.parked(doubted)
+                await trio.sleep(4.0)
+                assert lab.requests(shut_out) == []

@@ -178,19 +178,25 @@ class _Backend:
             return attach_process(address)
         session, message = parse(address)
         try:
-            server = await self._servers.get()
+            turn = await self._take_up(OpenCodeSession(session), message)
         except BackendRefused as error:
             # It did not refuse the turn, which may be at work there.
             raise BackendLost(str(error)) from error
-        known = OpenCodeSession(session)
-        listener = server.events.listen(known)
-        turn = OpenCodeTurn(server, listener, known, message, ticks_now(), self._look)
-        try:
-            await turn.take_up()
-        except BaseException:
-            listener.close()
-            raise
+        if turn is None:
+            raise BackendRefused(f"session {session} has no message {message}: nothing was begun")
         return turn
+
+    async def _take_up(self, session: OpenCodeSession, message: str) -> OpenCodeTurn | None:
+        server = await self._servers.get()
+        listener = server.events.listen(session)
+        turn = OpenCodeTurn(server, listener, session, message, ticks_now(), self._look)
+        is_there = False
+        try:
+            is_there = await turn.take_up()
+        finally:
+            if not is_there:
+                listener.close()
+        return turn if is_there else None
 
 
 async def _may_be_hit(session: object) -> bool:

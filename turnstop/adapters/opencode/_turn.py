@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias, final
 
 import trio
 
-from ..._errors import BackendError, BackendLost, BackendRefused, Silenced
+from ..._errors import BackendError, BackendLost, Silenced
 from ...abc import Emit, End
 from ...transports.eventstream import Gap, Listener
 from ...transports.offspring import Look
@@ -96,20 +97,40 @@ class OpenCodeTurn:
             self._listener.close()
         return self._progress.end()
 
-    async def take_up(self) -> None:
-        """Learn how a turn stands that another process has begun, before it is told to stop."""
+    async def take_up(self) -> bool:
+        """Learn how a turn stands that another process has begun, before it is told to stop.
+
+        Returns:
+            False where it is certain that nothing was begun, and that nothing will.
+
+        Raises:
+            BackendError: that cannot be told.
+        """
         self._taken_up = self._missed = self._agents.unsure = True
         for pause in (*_ON_ITS_WAY, None):
             messages, _, busy = await self._fetch()
             if any(as_mapping(one.get("info")).get("id") == self._message for one in messages):
                 self._progress.look(messages, busy=busy)
-                return
+                return True
             if pause is not None:
                 await trio.sleep(pause)
-        text = f"session {self._known} has no message {self._message}"
-        if busy:
-            raise BackendLost(f"{text} yet, and is busy: look at what it does")
-        raise BackendRefused(f"{text}: nothing was begun")
+        if busy or messages:
+            # A plugin may hold a message up for as long as it likes, and nothing tells of it.
+            raise BackendLost(
+                f"session {self._known} has no message {self._message} yet, and one may come late: "
+                "look at what it does"
+            )
+        await self._shut_out()
+        return False
+
+    async def _shut_out(self) -> None:
+        """Delete the session: it was made for this message, which it then takes no more."""
+        path = f"/session/{self._known}"
+        with suppress(NotThere):
+            await self._server.wire.delete(path)
+        with suppress(NotThere):
+            # What has begun in this very moment goes on without its session, until an abort.
+            await self._server.wire.post(f"{path}/abort")
 
     async def _next(self) -> Heard | Gap | None:
         """What is said next; None where something is in doubt and nothing more is said."""
