@@ -1,15 +1,16 @@
 """Ctrl-C in the middle of our own code: on each of its lines, or at each step, one run for each.
 
-A scene is made anew for each run. What it is interrupted in is Python's: a signal's handler may run
-between any two of its steps, so each of them is tried, and whatever Trio calls by itself is left
-alone.
+A scene is made anew for each run. A signal's handler runs between two steps of Python's, so each is
+tried; but for those in which a function that awaits is woken only to wake what it awaits.
 """
 
 from __future__ import annotations
 
+import dis
 import signal
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, Protocol
@@ -37,6 +38,8 @@ __all__ = [
 
 # Seconds of the processor, for each run where somebody watches over the whole test.
 WITHIN = 4.0
+
+AWAITING = ("SEND", "YIELD_VALUE", "RESUME", "JUMP_BACKWARD_NO_INTERRUPT", "END_SEND")
 
 Line = tuple[CodeType, int]
 Wanted = Callable[[CodeType], bool]
@@ -95,6 +98,15 @@ def _traced(run: Callable[[], object], enter: Tracer) -> BaseException | None:
     return None
 
 
+@cache
+def _passes_on(code: CodeType) -> frozenset[int]:
+    """Where Python looks for no signal: it is on its way into what is awaited, or out of it."""
+    found = [one for one in dis.get_instructions(code) if one.opname in AWAITING]
+    return frozenset(
+        one.offset for one in found if one.opname != "RESUME" or (one.arg or 0) & 3 > 1
+    )
+
+
 def lines_of(run: Callable[[], object], files: Collection[str]) -> list[Line]:
     """The lines of these files that a run reaches."""
     found: dict[Line, None] = {}
@@ -138,7 +150,7 @@ def strike_at(run: Callable[[], object], step: int, wanted: Wanted) -> Struck:
 
     def local(frame: FrameType, event: str, arg: object) -> Any:
         nonlocal count, where
-        if event == "opcode":
+        if event == "opcode" and frame.f_lasti not in _passes_on(frame.f_code):
             count += 1
             if count == step:
                 where = f"{frame.f_code.co_qualname}:{frame.f_lineno}"

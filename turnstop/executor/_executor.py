@@ -13,6 +13,7 @@ from typing import final
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from .._budget import StopBudget
 from .._errors import BackendError, RoomsClosed
@@ -20,7 +21,7 @@ from .._records import OnlyMadeByUs
 from .._rooms import Rooms, open_rooms
 from .._unwrap import open_private_nursery
 from ._run import Claiming, Function, Functions
-from ._task import Hear, Outcome, Task, TaskState, check_thread
+from ._task import Hear, Outcome, Task, TaskState, call_unprotected, check_thread
 from ._threads import is_async
 
 __all__ = ["Executor", "ExecutorStatistics", "open_executor"]
@@ -71,6 +72,7 @@ class Executor(metaclass=OnlyMadeByUs):
     _prefix: str = attrs.field(factory=lambda: secrets.token_hex(4), init=False)
     _numbers: itertools.count[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
 
+    @enable_ki_protection
     def submit(
         self, room: str, content: object, *, task_id: str | None = None, hear: Hear | None = None
     ) -> Task:
@@ -95,8 +97,7 @@ class Executor(metaclass=OnlyMadeByUs):
             task_id = f"{self._prefix}-{next(self._numbers)}"
         if task_id in self._tasks:
             raise ValueError(f"task {task_id} has not ended: its id cannot be used again yet")
-        hears = () if hear is None else (hear,)
-        task: Task = Task._create(task_id, room, content, (*hears, self._note), self._stop)
+        task: Task = Task._create(task_id, room, content, hear, self._stop)
         task.turn = self._rooms.turn(room, task, turn_id=task_id)
         self._tasks[task_id] = task
         if (lane := self._lanes.get(room)) is None:
@@ -106,6 +107,7 @@ class Executor(metaclass=OnlyMadeByUs):
         lane.append(task)
         return task
 
+    @enable_ki_protection
     def cancel(self, task_id: str, *, reason: str = "", source: str = "") -> bool:
         """Cancel a task, as `Task.cancel` does; False also where no such task is live."""
         task = self._tasks.get(task_id)
@@ -115,6 +117,7 @@ class Executor(metaclass=OnlyMadeByUs):
         """The live task of this id."""
         return self._tasks.get(task_id)
 
+    @enable_ki_protection
     async def retire(self, room: str) -> None:
         """Cancel a room's tasks, and drop its session: this conversation is over.
 
@@ -141,6 +144,7 @@ class Executor(metaclass=OnlyMadeByUs):
     def _start_soon(self, fn: Callable[..., Awaitable[object]], *args: object, name: str) -> None:
         self._nursery.start_soon(fn, *args, name=name)
 
+    @enable_ki_protection
     async def _serve(self, room: str, lane: deque[Task]) -> None:
         # A cancellation around the executor is a stop of its rooms, and so of each turn.
         with trio.CancelScope(shield=True):
@@ -165,6 +169,7 @@ class Executor(metaclass=OnlyMadeByUs):
                 task.threads.leave()
             self._nursery.start_soon(self._finish, task, name=f"turnstop end of {task.task_id}")
 
+    @enable_ki_protection
     async def _finish(self, task: Task) -> None:
         if task.over is not None:
             with trio.CancelScope(shield=True):
@@ -172,7 +177,11 @@ class Executor(metaclass=OnlyMadeByUs):
         del self._tasks[task.task_id]
         if not task.threads.left:
             self._stragglers.pop(task.task_id, None)
-        task.conclude()
+        try:
+            task.conclude()
+        finally:
+            # Also where Ctrl-C has come to whoever hears of it.
+            self._note(task.outcome)
 
     def _stop(self, task: Task, reason: str, source: str) -> None:
         task.turn.stop(reason, source)
@@ -182,14 +191,14 @@ class Executor(metaclass=OnlyMadeByUs):
             # Not in here: who hears of it may call what it likes.
             self._nursery.start_soon(self._finish, task, name=f"turnstop end of {task.task_id}")
 
-    def _note(self, update: object) -> None:
-        if isinstance(update, Outcome):
-            self._told[update.state] += 1
-            for observer in self._observers:
-                try:
-                    observer(update)
-                except Exception:
-                    logger.exception("%r has failed at %r", observer, update)
+    def _note(self, outcome: Outcome | None) -> None:
+        assert outcome is not None
+        self._told[outcome.state] += 1
+        for observer in self._observers:
+            try:
+                call_unprotected(observer, outcome)
+            except Exception:
+                logger.exception("%r has failed at %r", observer, outcome)
 
     def _close(self) -> None:
         self._closing = True
@@ -200,6 +209,7 @@ class Executor(metaclass=OnlyMadeByUs):
 
 
 @asynccontextmanager
+@enable_ki_protection
 async def open_executor(
     fn: Function,
     *,

@@ -12,7 +12,9 @@ from typing import Any, TypeVarTuple, final
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
+from .._calls import unprotected
 from .._records import OnlyMadeByUs
 from ..events import Event
 from ._task import Task
@@ -79,6 +81,7 @@ class Job(_Job):
         self._note_progress()
         await trio.lowlevel.checkpoint()
 
+    @enable_ki_protection
     async def step(self, fn: Callable[[*Args], Any], *args: *Args) -> Any:
         """Do something that must not be interrupted, and return what it returns.
 
@@ -95,7 +98,7 @@ class Job(_Job):
         await self.checkpoint()
         if is_async(fn):
             with trio.CancelScope(shield=True):
-                result = await fn(*args)
+                result = await unprotected(fn, *args)
         else:
             result = await self._task.threads.run(fn, *args)
         await self.checkpoint()

@@ -9,7 +9,9 @@ from typing import Any, TypeAlias
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
+from .._calls import unprotected
 from ..abc import Emit, End, How, Request
 from ._job import Job, Stopped, ThreadJob
 from ._task import Holding, InputRequired, Task, TaskState
@@ -39,6 +41,7 @@ class Functions:
     thread: bool
     claim: Claiming | None
 
+    @enable_ki_protection
     async def start(self, request: Request[Task]) -> Run:
         # No wait in here: from this step on there is somebody who says when it is over.
         request.content.over = trio.Event()
@@ -54,6 +57,7 @@ class Run:
     task: Task
     session: object | None
 
+    @enable_ki_protection
     async def follow(self, emit: Emit) -> End:
         """Hold the claim, call the function, let the claim go."""
         task = self.task
@@ -68,6 +72,7 @@ class Run:
             task.over.set()
         return End(How.CANCELLED if task.is_cancelled else How.COMPLETED)
 
+    @enable_ki_protection
     async def cancel(self, sent: Callable[[], None]) -> None:
         """Decide it, where that is still open."""
         self.task.abort()
@@ -81,6 +86,7 @@ class Run:
         else:
             job = Job._create(task, self.session)
         try:
+            # Ctrl-C is kept from it, though it is not ours: else it might never be let go.
             async with functions.claim(job) if functions.claim else nullcontext() as claim:
                 job.claim = task.claim = claim
                 if task.begin():
@@ -93,7 +99,7 @@ class Run:
             if self.functions.thread:
                 await self.task.threads.run(self._call_in_thread, job)
             else:
-                self._decide(await self.functions.fn(job))
+                self._decide(await unprotected(self.functions.fn, job))
         except Exception as error:
             # Now, and not when its claim is released: a cancel until then comes too late.
             self._fail(error)

@@ -6,10 +6,11 @@ import enum
 import logging
 import threading
 from collections.abc import Callable
-from typing import Protocol, TypeAlias, final
+from typing import Any, Protocol, TypeAlias, final
 
 import attrs
 import trio
+from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
 from .._errors import BackendLost
 from .._records import OnlyMadeByUs
@@ -17,7 +18,16 @@ from .._turn import Turn
 from ..events import Event
 from ._threads import Threads
 
-__all__ = ["Began", "Holding", "InputRequired", "Outcome", "Task", "TaskState"]
+__all__ = [
+    "Began",
+    "Holding",
+    "InputRequired",
+    "Outcome",
+    "Task",
+    "TaskState",
+    "call_unprotected",
+    "check_thread",
+]
 
 logger = logging.getLogger("turnstop.executor")
 
@@ -100,6 +110,12 @@ def check_thread(token: trio.lowlevel.TrioToken, call: str) -> None:
     )
 
 
+@disable_ki_protection
+def call_unprotected(fn: Callable[[Any], object], update: object) -> None:
+    """Call what is not ours, which Ctrl-C may interrupt, from what it may not."""
+    fn(update)
+
+
 @attrs.define(eq=False)
 class Decision:
     """A compare-and-set, from Trio's thread and from those of functions."""
@@ -128,7 +144,7 @@ class Task(metaclass=OnlyMadeByUs):
     task_id: str
     room: str
     content: object
-    _hear: tuple[Hear, ...]
+    _hear: Hear | None
     _stop: Callable[[Task, str, str], None]
     turn: Turn = attrs.field(init=False)
     outcome: Outcome | None = attrs.field(default=None, init=False)
@@ -159,6 +175,7 @@ class Task(metaclass=OnlyMadeByUs):
         made = self._decision.made
         return made is not None and made.state is TaskState.CANCELED
 
+    @enable_ki_protection
     def cancel(self, *, reason: str = "", source: str = "") -> bool:
         """Cancel it. Never waits.
 
@@ -209,6 +226,7 @@ class Task(metaclass=OnlyMadeByUs):
         made = self._decision.made
         return made is not None and made.error is error
 
+    @enable_ki_protection
     def begin(self) -> bool:
         """Its function may be called now; False where it may not, being cancelled."""
         if self.is_cancelled:
@@ -224,12 +242,13 @@ class Task(metaclass=OnlyMadeByUs):
             self.say(event)
 
     def say(self, update: Update) -> None:
-        """Tell those who hear it. Their errors are logged, and never the work's."""
-        for hear in self._hear:
-            try:
-                hear(update)
-            except Exception:
-                logger.exception("who hears task %s has failed at %r", self.task_id, update)
+        """Tell whoever hears it, whose errors are logged, and never the work's."""
+        if self._hear is None:
+            return
+        try:
+            call_unprotected(self._hear, update)
+        except Exception:
+            logger.exception("who hears task %s has failed at %r", self.task_id, update)
 
     def conclude(self) -> Outcome:
         """The work has ended: say what became of it.
