@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, final
 
@@ -168,6 +169,35 @@ async def _patiently(
         await trio.sleep(_PAUSE)
 
 
+async def _connect_or_leave(
+    connect: Callable[..., sqlite3.Connection], *args: Any, limiter: trio.CapacityLimiter
+) -> sqlite3.Connection:
+    """Connect in a thread, on a disk that may never answer.
+
+    **Cancellation:** leaves the thread to itself, which closes what it has opened.
+    """
+    is_left, made = threading.Event(), list[sqlite3.Connection]()
+
+    def attempt() -> sqlite3.Connection:
+        made.append(database := connect(*args))
+        if is_left.is_set():
+            _close_once(made)
+        return database
+
+    try:
+        return await _patiently(attempt, limiter=limiter, abandon=True)
+    except BaseException:
+        # Each looks for the other after it has said its own: one of both closes it.
+        is_left.set()
+        _close_once(made)
+        raise
+
+
+def _close_once(made: list[sqlite3.Connection]) -> None:
+    with suppress(IndexError):
+        made.pop().close()
+
+
 def _read_once(path: Path, schema: Schema, fn: Callable[[sqlite3.Connection], Result]) -> Result:
     path = path.resolve(strict=True)
     try:
@@ -309,19 +339,23 @@ class Database:
 
     async def _close(self) -> None:
         for database, lock in ((self._writer, self._write_lock), (self._reader, self._read_lock)):
-            # The last one writes the log back, and a thread may have been left in it, on a disk
-            # that does not answer. Whenever that comes back it is closed; it is waited for only so
-            # long, and Trio's thread waits for no disk.
-            free = trio.CapacityLimiter(1)
-            with trio.move_on_after(_CLOSE_WITHIN, shield=True):
-                try:
-                    await trio.to_thread.run_sync(
-                        _alone, lock, database.close, limiter=free, abandon_on_cancel=True
-                    )
-                except RuntimeError:
-                    # No thread is to be had: the garbage collector would close it in this one.
-                    if lock.acquire(blocking=False):
-                        database.close()
+            # The last one writes the log back.
+            await _close(database, lock)
+
+
+async def _close(database: sqlite3.Connection, lock: threading.Lock) -> None:
+    # A thread may have been left in it, on a disk that does not answer. Whenever that comes back it
+    # is closed; it is waited for only so long, and Trio's thread waits for no disk.
+    free = trio.CapacityLimiter(1)
+    with trio.move_on_after(_CLOSE_WITHIN, shield=True):
+        try:
+            await trio.to_thread.run_sync(
+                _alone, lock, database.close, limiter=free, abandon_on_cancel=True
+            )
+        except RuntimeError:
+            # No thread is to be had: the garbage collector would close it in this one.
+            if lock.acquire(blocking=False):
+                database.close()
 
 
 def name_file(path: Path, error: sqlite3.Error) -> sqlite3.Error:
@@ -345,17 +379,18 @@ async def open_database(path: Path, schema: Schema) -> AsyncGenerator[Database, 
         OSError: there is no such folder, or it cannot be written.
         sqlite3.Error: it is another program's, or cannot be written.
 
-    **Cancellation:** it is closed when the body has left.
+    **Cancellation:** it is closed when the body has left. Until it is open, a thread is left to
+    itself that waits for the disk.
     """
     limiter = trio.CapacityLimiter(1)
     try:
-        writer = await _patiently(_connect, path, schema, limiter=limiter)
+        writer = await _connect_or_leave(_connect, path, schema, limiter=limiter)
     except sqlite3.Error as error:
         raise name_file(path, error) from error
     try:
-        reader = await _patiently(_open, path, limiter=limiter)
+        reader = await _connect_or_leave(_open, path, limiter=limiter)
     except BaseException:
-        writer.close()
+        await see_through(math.inf, partial(_close, writer, threading.Lock()))
         raise
     file = Database(path, writer, reader)
     try:

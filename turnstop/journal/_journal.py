@@ -22,8 +22,9 @@ from trio.lowlevel import enable_ki_protection
 from .._house import Orphan
 from .._records import OnlyMadeByUs, Settlement, StopRequest
 from .._service import open_service, see_through
-from .._sqlite import Database, name_file, open_database
+from .._sqlite import Database, open_database
 from . import _file
+from ._entering import enter
 from ._file import MARGIN, Kept, Note, OpenTurn
 from ._session import (
     LAPSES_AFTER,
@@ -360,17 +361,16 @@ async def open_journal(
         sqlite3.Error: the file is another program's, of a newer turnstop, damaged, locked, or
             cannot be written. Nothing of it was changed.
 
-    **Cancellation:** what was noted is written when the body has left, within two seconds.
+    **Cancellation:** what was noted is written when the body has left, within two seconds. While
+    the file is opened: leaves it at once, whatever the disk does.
     """
     if not (keep_for >= 0 and keep_records >= 0):
         raise ValueError(f"0 or more is kept: got keep_for={keep_for}, keep_records={keep_records}")
-    where, here, kept = _resolve(path), this_session(), Kept(keep_for, keep_records)
+    alone = trio.CapacityLimiter(1)
+    where = await trio.to_thread.run_sync(_resolve, path, abandon_on_cancel=True, limiter=alone)
+    here, kept = this_session(), Kept(keep_for, keep_records)
     async with open_database(where, _file.SCHEMA) as database:
-        enter = partial(_file.enter, path=where, session=here, now=time.time())
-        try:
-            session, held = await database.write(enter)
-        except sqlite3.Error as error:
-            raise name_file(where, error) from error
+        session, held = await enter(database, where, here)
         journal: Journal = Journal._create(where, database, here, session, kept)
         try:
             async with open_service() as service:

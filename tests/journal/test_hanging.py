@@ -1,0 +1,129 @@
+"""A journal on a disk that does not answer: whoever opens it can leave, and nothing stays open."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import trio
+
+from turnstop import _sqlite
+from turnstop.journal import _file, _journal, open_journal
+from turnstop.journal._reading import list_open
+from turnstop.journal._session import holds
+
+PLACES: Final = {
+    "name": (_journal, "_resolve", 1),
+    "writer": (_sqlite, "_open", 1),
+    "reader": (_sqlite, "_open", 2),
+    "session": (_file, "enter", 1),
+}
+
+
+class Disk:
+    """It hangs in one call: before that is made, or after."""
+
+    def __init__(self, real: Callable[..., Any], number: int, after: bool) -> None:
+        self.hangs, self.answers, self.over = (threading.Event() for _ in range(3))
+        self.was_answered = False
+        self._real, self._left, self._after = real, number, after
+
+    def __call__(self, *args: Any, **more: Any) -> Any:
+        self._left -= 1
+        if self._left:
+            return self._real(*args, **more)
+        try:
+            if not self._after:
+                self._hang()
+            found = self._real(*args, **more)
+            if self._after:
+                self._hang()
+            return found
+        finally:
+            self.over.set()
+
+    def _hang(self) -> None:
+        self.hangs.set()
+        self.was_answered = self.answers.wait(60)
+
+
+class Watched(sqlite3.Connection):
+    """It is counted when it is made, and when it is closed, which a disk that hangs holds up."""
+
+    count = 0
+    disk: Disk
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._is_closed = False
+        Watched.count += 1
+
+    def close(self) -> None:
+        if self.disk.hangs.is_set():
+            self.disk.answers.wait(60)
+        super().close()
+        Watched.count -= not self._is_closed
+        self._is_closed = True
+
+
+async def wait(event: threading.Event) -> None:
+    with trio.fail_after(10):
+        while not event.is_set():  # noqa: ASYNC110 - a thread's
+            await trio.sleep(0.001)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("name", PLACES)
+async def test_whoever_opens_it_can_leave(
+    name: str, after: bool, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, call, number = PLACES[name]
+    disk = Disk(getattr(module, call), number, after)
+    monkeypatch.setattr(module, call, disk)
+    monkeypatch.setattr(Watched, "disk", disk, raising=False)
+    monkeypatch.setattr(_sqlite, "_CLOSE_WITHIN", 0.1)
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Watched))
+    is_out = trio.Event()
+
+    async def use() -> None:
+        async with open_journal(path):
+            raise AssertionError("it was opened")
+
+    async def leave(scope: trio.CancelScope) -> None:
+        with scope:
+            await use()
+        is_out.set()
+
+    scope = trio.CancelScope()
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(leave, scope)
+            await wait(disk.hangs)
+            scope.cancel()
+            with trio.move_on_after(5):
+                await is_out.wait()
+            in_time = is_out.is_set()
+            disk.answers.set()
+    finally:
+        disk.answers.set()
+    assert in_time
+    await wait(disk.over)
+    assert disk.was_answered
+    with trio.fail_after(10):
+        while Watched.count:  # noqa: ASYNC110 - a thread's
+            await trio.sleep(0.001)
+    monkeypatch.undo()
+    assert holds(path, 1) is not True
+    # What was left is nobody's: the next one finds a file in order, and itself alone.
+    async with open_journal(path):
+        with closing(sqlite3.connect(path)) as database:
+            assert database.execute("SELECT COUNT(*) FROM sessions WHERE ended = 0").fetchone()[0]
+        assert await list_open(path) == []
+    assert not [one for one in os.listdir(path.parent) if "-owner-" in one]
