@@ -1301,3 +1301,37 @@ async def test_a_turn_that_is_stopped_while_it_is_announced_leaves_no_session(
             assert not kept.deleted
             assert server.works == []
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("held_for", "ending"), [(3.0, Ending.STOPPED), (30.0, Ending.UNCONFIRMED)]
+)
+async def test_a_message_that_a_plugin_holds_up_is_not_said_to_be_taken_back(
+    autojump_clock: trio.testing.MockClock, held_for: float, ending: Ending
+) -> None:
+    class Held(RecordingOpenCode):
+        """It answers at once, and has the message later, as opencode 1.18.33 does then."""
+
+        async def _prompt(self, session: Any, body: Any) -> httpx2.Response:
+            async def take() -> None:
+                await trio.sleep(held_for)
+                await super(Held, self)._prompt(session, body)
+
+            nursery.start_soon(take)
+            return httpx2.Response(204)
+
+    async with trio.open_nursery() as nursery:
+        server = Held(nursery)
+        async with (
+            open_opencode(URL, transport=server) as backend,
+            turnstop.open_rooms(backend) as rooms,
+        ):
+            with trio.move_on_after(0.5):
+                async with rooms.turn("kitchen", "bake") as turn:
+                    await trio.sleep_forever()
+            (session,) = server.sessions.values()
+            assert turn.ending is ending
+            assert session.run is None
+            # Where it could not be stopped in the budget, nobody says that it was.
+            assert (session.last is not None) is (ending is Ending.STOPPED)
+        nursery.cancel_scope.cancel()

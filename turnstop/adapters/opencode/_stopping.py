@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import final
 
@@ -54,14 +53,16 @@ class Stopping:
     async def run(self, sent: Callable[[], None]) -> None:
         """Abort the sub-agents, then the session, and again where nothing worked there yet."""
         await self._abort_agents()
-        early = not self._progress.begun.is_set()
+        early, seen = not self._progress.begun.is_set(), 0
         await self._tell(sent)
-        for looks in itertools.count(1) if early else ():
-            if await wait_at_most(self._progress.begun, _LOOK_EVERY):
-                break
+        while early and not await wait_at_most(self._progress.begun, _LOOK_EVERY):
             if await self._server.is_busy(self._session):
                 self._progress.begun.set()
-            elif looks >= self._looks_enough() and await self._withdraw():
+                break
+            # A plugin may hold it up, and then it comes at any time: opencode would also take back
+            # what is not there yet, and work on it later.
+            seen = seen + 1 if await self._is_there() else 0
+            if seen >= self._looks_enough() and await self._withdraw():
                 return
         # opencode answers an abort that finds nothing to abort as any other, and the turn runs on.
         lost = early and (self._progress.idled or self._agents.unsure)
@@ -72,13 +73,24 @@ class Stopping:
         # An abort that finds the message there has most probably found its run as well.
         return _SOON if self._progress.idled_since else _NEVER
 
+    @property
+    def _place(self) -> str:
+        return f"/session/{self._session}/message/{self._message}"
+
+    async def _is_there(self) -> bool:
+        try:
+            await self._server.wire.get(self._place)
+        except (BackendRefused, NotThere):
+            return False
+        return True
+
     async def _withdraw(self) -> bool:
         """Take the message back, which opencode does not do where it works; whether it has.
 
         An abort between the message and the first word about it ends the run, and nothing tells.
         """
         try:
-            await self._server.wire.delete(f"/session/{self._session}/message/{self._message}")
+            await self._server.wire.delete(self._place)
         except (BackendRefused, NotThere):
             return False
         return True

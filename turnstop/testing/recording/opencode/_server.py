@@ -139,6 +139,9 @@ class RecordingOpenCode(HeldStarts, httpx2.AsyncBaseTransport):
         if rest == ["children"]:
             children = [one.info() for one in self.sessions.values() if one.parent == number]
             return answer(children)
+        if rest[:-1] == ["message"]:
+            found = [one for one in session.messages if one["info"]["id"] == rest[-1]]
+            return answer(found[0]) if found else answer({"name": "NotFoundError", "data": {}}, 404)
         return answer(session.messages)
 
     async def _prompt(self, session: Session, body: Frame) -> httpx2.Response:
