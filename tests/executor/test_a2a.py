@@ -337,7 +337,7 @@ class Unspeakable:
     ],
 )
 async def test_what_is_completed_to_observers_is_completed_to_the_caller(
-    result: object, text: str
+    result: object, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def bakes(job: Job) -> object:
         return result
@@ -352,6 +352,7 @@ async def test_what_is_completed_to_observers_is_completed_to_the_caller(
     async with open_executor(bakes) as executor:
         await on_a_loop(play)
     assert executor.statistics().told == {TaskState.COMPLETED: 1}
+    assert ("has no text: ValueError" in caplog.text) is isinstance(result, Unspeakable)
 
 
 async def test_half_a_character_that_is_said_ends_no_work() -> None:
