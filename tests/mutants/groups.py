@@ -59,6 +59,7 @@ MODULES = {
         "transports.aio._call",
         "transports.aio._early",
         "transports.aio._filing",
+        "transports.aio._forsaking",
         "transports.aio._host",
         "transports.aio._hosted",
         "transports.aio._iterating",

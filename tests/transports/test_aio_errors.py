@@ -236,3 +236,62 @@ async def test_a_library_that_stops_the_loop_stops_nobody(
             assert await aio.call(stop) == "done"
             assert aio.statistics().errors == 2
     assert "has told the loop to stop" in caplog.text
+
+
+@pytest.mark.parametrize("how", ["passes it on", "fails", "none"])
+async def test_a_librarys_own_handler_of_errors_ends_nothing(
+    open_bridge: Opener, clock: MockClock, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        if how == "fails":
+            raise KeyError("the handler")
+        loop.default_exception_handler(context)
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(None if how == "none" else handle)
+        loop.call_soon(lambda: 1 / 0)
+        await asyncio.sleep(0)
+
+    async with open_bridge() as aio:
+        await aio.call(work)
+        assert await aio.call(asyncio.sleep, 0, "goes on") == "goes on"
+        assert aio.statistics().errors == 1
+    assert caplog.text.count("and nobody awaits it") == 1
+
+
+async def test_an_exit_in_a_callback_ends_also_a_call_that_is_shielded(
+    open_bridge: Opener, clock: MockClock
+) -> None:
+    def leave() -> None:
+        raise SystemExit(7)
+
+    async def work() -> None:
+        asyncio.get_running_loop().call_soon(leave)
+        await wait_for_ever()
+
+    with pytest.raises(SystemExit, match="7"):
+        async with open_bridge() as aio:
+            with trio.CancelScope(shield=True), trio.fail_after(100):
+                with pytest.raises(RuntimeError, match="the asyncio loop is closed"):
+                    await aio.call(work)
+
+
+class Brittle(asyncio.Future[None]):
+    def cancel(self, msg: object = None) -> bool:
+        raise ValueError("not this one")
+
+
+async def test_what_fails_at_its_cancellation_is_reported_and_left_behind(
+    open_bridge: Opener, clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        await Brittle(loop=asyncio.get_running_loop())
+
+    async with open_bridge() as aio:
+        with trio.move_on_after(1):
+            await aio.call(work)
+        began = trio.current_time()
+    assert trio.current_time() == pytest.approx(began + 1, abs=0.3)
+    assert "ValueError: not this one" in caplog.text
+    assert "it does not end: asyncio task" in caplog.text

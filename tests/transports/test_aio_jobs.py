@@ -185,3 +185,20 @@ async def test_what_a_turn_has_left_and_nobody_has_told_of_is_named_when_the_loo
     (record,) = caplog.records
     assert record.getMessage().startswith("turns have left something, which leftovers()")
     assert record.getMessage().endswith(": asyncio task heartbeat (sleep) of turn t4")
+
+
+async def test_jobs_that_never_end_leave_trio_its_threads(opener: Opener) -> None:
+    oven = Oven()
+    many = int(trio.to_thread.current_default_thread_limiter().total_tokens)
+
+    async def start() -> None:
+        for _ in range(many):
+            asyncio.get_running_loop().run_in_executor(None, oven.bake)
+
+    async with opener() as aio:
+        await aio.call(start)
+        await trio.to_thread.run_sync(oven.hot.wait, PATIENCE)
+        with trio.fail_after(PATIENCE):
+            assert await trio.to_thread.run_sync(lambda: "here") == "here"
+        assert not oven.enough.is_set()
+        oven.enough.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import threading
 from collections.abc import AsyncIterator
 
@@ -11,11 +12,14 @@ import attrs
 import pytest
 import trio
 from bridging import Opener
+from strikes import default_handler
 from trio.testing import MockClock
 
 import turnstop
 from turnstop.abc import RemoteTurn, Request
 from turnstop.transports.aio import Aio, open_aio
+
+__all__ = ["default_handler"]
 
 PATIENCE = 10
 
@@ -148,3 +152,68 @@ async def test_an_iterable_whose_iterator_is_a_generator_is_closed_with_the_bloc
             async for _ in pages:
                 break
         assert closed == ["closed"]
+
+
+async def test_what_refuses_is_ended_with_the_loop_where_it_lets_itself_be(
+    open_bridge: Opener, clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended: list[str] = []
+
+    async def stay(name: str, error: BaseException | None = None) -> None:
+        try:
+            await refuse()
+        finally:
+            # The loop is there still, and what is begun on it is not run.
+            kept.append(asyncio.get_running_loop().create_task(asyncio.sleep(0)))
+            ended.append(name)
+            if error is not None:
+                raise error
+
+    async def begin() -> None:
+        kept.extend(
+            asyncio.get_running_loop().create_task(stay(name, error))
+            for name, error in {
+                "first": None,
+                "fails": ValueError("at last"),
+                "leaves": SystemExit(3),
+                "cancels": asyncio.CancelledError(),
+                "last": None,
+            }.items()
+        )
+        await asyncio.sleep(0)
+
+    kept: list[asyncio.Task[None]] = []
+    async with open_bridge() as aio:
+        await aio.call(begin)
+    assert sorted(ended) == ["cancels", "fails", "first", "last", "leaves"]
+    assert len(kept) == 10
+    assert not any(task.done() for task in kept)
+    assert "has raised ValueError('at last'), which ends nothing" in caplog.text
+    assert "has raised SystemExit(3), which ends nothing" in caplog.text
+
+
+def test_a_loop_whose_closing_is_interrupted_is_closed_all_the_same(
+    default_handler: None,
+) -> None:
+    async def linger() -> None:
+        while True:
+            try:
+                await asyncio.sleep(1e6)
+            except asyncio.CancelledError:
+                signal.raise_signal(signal.SIGINT)
+
+    async def begin() -> None:
+        kept.append(asyncio.get_running_loop().create_task(linger()))
+        await asyncio.sleep(0)
+
+    async def main() -> None:
+        before = loops_running()
+        with pytest.raises(KeyboardInterrupt):
+            async with open_aio(thread=True, close_within=PATIENCE) as aio:
+                await aio.call(begin)
+        with trio.fail_after(PATIENCE / 2):
+            while loops_running() > before:  # noqa: ASYNC110 - a thread gives no event
+                await trio.sleep(0.01)
+
+    kept: list[object] = []
+    trio.run(main)

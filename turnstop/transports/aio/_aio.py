@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, TypeVar, TypeVarTuple, final
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from ..._service import open_service
 from ..._unwrap import open_private_nursery, reraise
@@ -87,6 +88,10 @@ class Aio:
         self, turn_id: str, context: Context, fn: Callable[..., Awaitable[Result]], args: Any
     ) -> Result:
         await trio.lowlevel.checkpoint_if_cancelled()
+        if not self._host.running:
+            # Whoever opened a loop that has ended by itself is cancelled, and told why.
+            await self._host.over.wait()
+            await trio.lowlevel.checkpoint()
         self._check_open()
         call = Call(self._host, fn, args, turn_id)
         self._calls[call] = None
@@ -108,6 +113,7 @@ class Aio:
             self._doorway.fatal(error)
 
     @asynccontextmanager
+    @enable_ki_protection
     async def iterate(
         self, fn: Callable[[*Args], AsyncIterable[Item]], *args: *Args
     ) -> AsyncGenerator[AsyncIterator[Item], None]:
@@ -252,9 +258,16 @@ class Aio:
             logger.warning(
                 "left behind, with the loop closed, for it does not end: %s", self._name_some(left)
             )
-        # Who is outside may still wait, for what nobody will run any more.
-        for call in self._calls:
-            call.lose()
+
+    # Ctrl-C in the middle of a loop's opening or its end would leave one that nobody stops.
+    @enable_ki_protection
+    async def _serve(self) -> None:
+        try:
+            await self._host.serve()
+        finally:
+            # Who is outside, or shielded, may still wait, for what nobody will run any more.
+            for call in self._calls:
+                call.lose()
 
     def _alive_at_last(self) -> list[tuple[str, Filed]]:
         # Where the loop has ended by itself, nothing could end; and why is told of elsewhere.
@@ -287,6 +300,7 @@ def _host_of(thread: bool) -> Callable[[Doorway], Any]:
 
 
 @asynccontextmanager
+@enable_ki_protection
 async def open_aio(
     *, thread: bool = False, grace: float = 0.1, close_within: float = 1.0
 ) -> AsyncGenerator[Aio, None]:
@@ -315,17 +329,19 @@ async def open_aio(
         host = make_host(doorway)
         aio = Aio(host, doorway, nursery, grace)
         async with open_service() as service:
-            service.start_soon(host.serve, name="turnstop asyncio loop")
+            service.start_soon(aio._serve, name="turnstop asyncio loop")
             try:
                 await host.ready.wait()
                 yield aio
             finally:
-                await aio._close(close_within)
-                host.close()
-                with trio.move_on_after(close_within, shield=True) as closing:
-                    await host.over.wait()
-                if closing.cancelled_caught:
-                    logger.warning("the asyncio loop is blocked: left behind, with its thread")
-                # Of one that was left behind, nobody is there to be told.
-                doorway.fatal = _note_late_exit
+                try:
+                    await aio._close(close_within)
+                    host.close()
+                    with trio.move_on_after(close_within, shield=True) as closing:
+                        await host.over.wait()
+                    if closing.cancelled_caught:
+                        logger.warning("the asyncio loop is blocked: left behind, with its thread")
+                finally:
+                    # Of one that was left behind, nobody is there to be told.
+                    doorway.fatal = _note_late_exit
         nursery.cancel_scope.cancel()

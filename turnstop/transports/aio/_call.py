@@ -105,6 +105,9 @@ class Call(Generic[Result]):
                 raise
             if not self._has_result:
                 raise
+        if self._lost:
+            # Whoever opened the loop is cancelled with it, and told why.
+            await trio.lowlevel.checkpoint_if_cancelled()
         return self._take()
 
     def when_over(self, fn: Callable[[], None]) -> None:
@@ -126,6 +129,10 @@ class Call(Generic[Result]):
         return self._fatal
 
     @property
+    def _lost(self) -> bool:
+        return self._task is None or not self._task.done()
+
+    @property
     def _has_result(self) -> bool:
         return self._task is not None and self._task.done() and not self._task.cancelled()
 
@@ -139,7 +146,7 @@ class Call(Generic[Result]):
     def _take(self) -> Result:
         if self._fatal is not None:
             raise self._fatal
-        if self._task is None or not self._task.done():
+        if self._task is None or self._lost:
             raise closed()
         try:
             return self._task.result()
@@ -151,7 +158,8 @@ class Call(Generic[Result]):
 
     def _cancel(self) -> None:
         if self._task is not None:
-            self._task.cancel()
+            # Not here: a future of somebody else's making may fail at it.
+            self._task.get_loop().call_soon(self._task.cancel)
 
     def _note(self, _: object) -> None:
         self._host.tell(self._finish)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 import threading
@@ -25,7 +24,15 @@ EAGER: Final = sys.version_info >= (3, 12)
 
 
 class Host(Protocol):
-    """What a loop is to the rest of the bridge."""
+    """What a loop is to the rest of the bridge.
+
+    Attributes:
+        ready: it may be used.
+        over: it is closed.
+    """
+
+    ready: trio.Event
+    over: trio.Event
 
     @property
     def filing(self) -> Filing:
@@ -34,6 +41,9 @@ class Host(Protocol):
     @property
     def running(self) -> bool:
         """Whether it still runs callbacks."""
+
+    async def serve(self) -> None:
+        """Run it until it is closed."""
 
     def spawn(self, coro: Coroutine[Any, Any, Any], context: Context) -> Task:
         """Start a task in this context. On the loop's side."""
@@ -75,10 +85,11 @@ class Doorway:
         self.errors += 1
         logger.error("asyncio code has told the loop to stop, which others use: it goes on")
 
-    def report(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log an error that nobody awaits. A loop's exception handler.
+    def report(self, context: dict[str, Any]) -> None:
+        """Log an error that nobody awaits. A loop's default exception handler.
 
-        Left to trio_asyncio, it would cancel everybody who uses the loop.
+        Left to trio_asyncio, it would cancel everybody who uses the loop; and so it is where a
+        library's own handler passes the error on to the loop's, or fails.
         """
         error = context.get("exception")
         if isinstance(error, (KeyboardInterrupt, SystemExit)):

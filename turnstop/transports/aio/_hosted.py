@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import os
 import weakref
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from typing import Any, final
@@ -17,11 +19,16 @@ import trio
 from ..._unwrap import reraise
 from ._early import import_trio_asyncio
 from ._filing import Filing, Task
+from ._forsaking import forsake
 from ._host import EAGER, Doorway
 
 __all__ = ["HostedLoop"]
 
 trio_asyncio = import_trio_asyncio()
+
+# Ctrl-C is raised in a loop's callbacks, and not in its own steps: it must say that it has ended.
+trio.lowlevel.enable_ki_protection(trio_asyncio.TrioEventLoop._main_loop)
+trio.lowlevel.disable_ki_protection(asyncio.Handle._run)
 
 # Fewer are not worth the looking.
 _MANY_TIMERS = 64
@@ -30,12 +37,7 @@ _MANY_TIMERS = 64
 @final
 @attrs.define(eq=False)
 class HostedLoop:
-    """A loop that `serve` runs. See `Host`.
-
-    Attributes:
-        ready: it may be used.
-        over: it is closed.
-    """
+    """A loop that `serve` runs. See `Host`."""
 
     _doorway: Doorway
     filing: Filing = attrs.field(factory=Filing)
@@ -80,10 +82,10 @@ class HostedLoop:
                 self.ready.set()
                 try:
                     await self._stop.wait()
+                    type(loop).stop(loop)
+                    await loop.wait_stopped()
                 finally:
-                    del loop.stop
-                    self._forsake()
-                    self._refuse_more(loop)
+                    self._end()
         except BaseExceptionGroup as group:
             reraise(_only_member(group))
         finally:
@@ -96,10 +98,10 @@ class HostedLoop:
     def _set_up(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         loop.set_task_factory(self.filing.make)  # type: ignore[arg-type]
-        loop.set_exception_handler(self._doorway.report)
         loop.set_default_executor(_Executor(self.filing))
         self._loop._timer_handle_cancelled = self._note_cancelled_timer
         self._loop.stop = self._doorway.refuse_stop
+        self._loop.default_exception_handler = self._doorway.report
 
     def _note_cancelled_timer(self, _: object) -> None:
         # trio-asyncio keeps a cancelled timer until it is due, with all that its context holds.
@@ -110,27 +112,26 @@ class HostedLoop:
             timers[:] = [timer for timer in timers if not timer.cancelled()]
             heapq.heapify(timers)
 
-    def _forsake(self) -> None:
-        """Have nothing that refuses to end waited for: the loop's own exit would, for ever."""
-        for task in asyncio.all_tasks(self._loop):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            asyncio._unregister_task(task)
-            if EAGER:
-                asyncio.tasks._unregister_eager_task(task)  # type: ignore[attr-defined]
-        self._loop._asyncgens = weakref.WeakSet()
+    def _end(self) -> None:
+        """Have nothing waited for by the loop's own exit, and nothing run: it would, for ever.
 
-    def _refuse_more(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have nothing queued once the loop has stopped.
-
-        It drains its queue then, in one step of Trio's: never at an end, where a task that nobody
-        ends any more queues itself again each time.
+        It runs what is queued in one step of Trio's, whatever queues itself again; it waits for
+        each task and each generator that it finds; and a loop whose callback has ended it with
+        Ctrl-C or an exit is to run no further one.
         """
-        queue = self._loop._queue_handle
-
-        def queue_while_running(handle: asyncio.Handle) -> asyncio.Handle:
-            return queue(handle) if loop.is_running() else handle
-
-        self._loop._queue_handle = queue_while_running
+        loop = self._loop
+        del loop.stop
+        loop._stopped.set()
+        loop._queue_handle = lambda handle: handle
+        # Held until the end: what nobody holds is destroyed, and so runs.
+        queued: list[asyncio.Handle] = []
+        with suppress(trio.WouldBlock):
+            while True:
+                queued.append(loop._q_recv.receive_nowait())
+        # Where it still waits for something to do.
+        loop._q_send.send_nowait(asyncio.Handle(int, (), loop))
+        loop._asyncgens = weakref.WeakSet()
+        forsake(loop)
 
 
 def _only_member(error: BaseException) -> BaseException:
@@ -144,7 +145,8 @@ class _Executor(trio_asyncio.TrioExecutor):  # type: ignore[misc, name-defined]
     """Threads whose work is given up with whoever waits for it: a loop's exit must not wait."""
 
     def __init__(self, filing: Filing) -> None:
-        super().__init__()
+        # As many as asyncio has. Out of Trio's own, they would leave the program none.
+        super().__init__(max_workers=min(32, (os.cpu_count() or 1) + 4))
         self._filing = filing
 
     async def submit(self, func: Callable[..., Any], *args: Any) -> Any:

@@ -36,7 +36,8 @@ class _Joining:
             if not task.done():
                 self._left += 1
                 task.add_done_callback(self._count)
-                task.cancel()
+                # Not here: a future of somebody else's making may fail at it.
+                task.get_loop().call_soon(task.cancel)
         self._count(None)
 
     def _count(self, _: object) -> None:

@@ -13,6 +13,7 @@ import outcome
 import trio
 
 from ._filing import Filing, Task
+from ._forsaking import forsake
 from ._host import EAGER, Doorway
 from ._threads import Threads
 
@@ -22,7 +23,7 @@ __all__ = ["ThreadedLoop"]
 @final
 @attrs.define(eq=False)
 class ThreadedLoop:
-    """A loop that `serve` has run elsewhere. See `Host`, and `HostedLoop` for the attributes."""
+    """A loop that `serve` has run elsewhere. See `Host`."""
 
     _doorway: Doorway
     filing: Filing = attrs.field(factory=Filing)
@@ -49,10 +50,14 @@ class ThreadedLoop:
     async def serve(self) -> None:
         """Start the thread, and wait for its end.
 
-        **Cancellation:** the thread is left to itself. It keeps no program from ending.
+        **Cancellation:** the loop is closed as soon as nothing blocks it, and nobody waits for
+        that. Its thread keeps no program from ending.
         """
         trio.lowlevel.start_thread_soon(self._main, self._bury, name="turnstop asyncio")
-        await self.over.wait()
+        try:
+            await self.over.wait()
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Have the loop closed, when whatever blocks it has let go of it."""
@@ -61,16 +66,19 @@ class ThreadedLoop:
     def _main(self) -> None:
         loop = self._loop
         loop.set_task_factory(self.filing.make)  # type: ignore[arg-type]
-        loop.set_exception_handler(self._doorway.report)
         loop.set_default_executor(Threads(self.filing))
         loop.stop = self._doorway.refuse_stop  # type: ignore[method-assign]
+        loop.default_exception_handler = self._doorway.report  # type: ignore[method-assign]
         loop.call_soon(self.tell, self.ready.set)
         try:
             loop.run_forever()
         finally:
-            for task in asyncio.all_tasks(loop):
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
-            loop.close()
+            asyncio._set_running_loop(loop)
+            try:
+                forsake(loop)
+            finally:
+                asyncio._set_running_loop(None)
+                loop.close()
 
     def _bury(self, result: outcome.Outcome[None]) -> None:
         if isinstance(result, outcome.Error):

@@ -1,0 +1,97 @@
+"""Ctrl-C at the steps of a loop that Trio hosts, also of trio-asyncio's: it always ends."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib.util
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FrameType
+
+import pytest
+import trio
+from strikes import default_handler, is_bare, is_told, lines_of, sweep_lines, sweep_steps
+from trio.testing import MockClock
+
+import turnstop.transports.aio
+from turnstop.transports.aio import open_aio
+
+__all__ = ["default_handler"]
+
+# Seconds in which a run that hangs is ended. None takes a tenth of that.
+WITHIN = 20
+OURS = frozenset(map(str, Path(turnstop.transports.aio.__file__).parent.glob("*.py")))
+PARTS = {
+    "opening": "/trio_asyncio/_loop.py",
+    "running": ("/trio_asyncio/_base.py", "/trio_asyncio/_async.py"),
+}
+
+
+class Hung(Exception):
+    """It did not end."""
+
+
+class Scene:
+    """A call that leaves a task, on a loop that closes."""
+
+    def run(self) -> None:
+        signal.setitimer(signal.ITIMER_REAL, WITHIN)
+        try:
+            trio.run(self.main, clock=MockClock(autojump_threshold=0))
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    async def work(self) -> None:
+        asyncio.get_running_loop().call_later(0.01, int)
+        await asyncio.create_task(asyncio.sleep(0.02))
+        self.left = asyncio.create_task(asyncio.sleep(100))
+
+    async def main(self) -> None:
+        async with open_aio() as aio:
+            await aio.call(self.work)
+
+    def check(self) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def alarm() -> Iterator[None]:
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise Hung
+
+    before = signal.signal(signal.SIGALRM, ring)
+    Scene().run()  # What is imported at first is no part of it.
+    yield
+    signal.signal(signal.SIGALRM, before)
+    gc.collect()  # Here, where what is struck may say that it never took its first step.
+
+
+pytestmark = [
+    pytest.mark.skipif(
+        sys.version_info >= (3, 14) or importlib.util.find_spec("trio_asyncio") is None,
+        reason="pip install 'turnstop[aio]'",
+    ),
+    # What is struck between a coroutine's making and its first step never takes that.
+    pytest.mark.filterwarnings("ignore:coroutine '.*' was never awaited:RuntimeWarning"),
+]
+
+
+def test_ctrl_c_on_any_line_of_ours_ends_a_hosted_loop() -> None:
+    lines = lines_of(Scene().run, OURS)
+    assert len(lines) > 100
+    assert sweep_lines(Scene, lines, is_bare) == []
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_ctrl_c_at_any_step_of_trio_asyncios_ends_a_hosted_loop(part: str) -> None:
+    def wanted(code: CodeType) -> bool:
+        return code.co_filename.endswith(PARTS[part])
+
+    # One of its own tasks, struck in its first step, makes a group.
+    ends = is_told if part == "opening" else is_bare
+    steps, wrong = sweep_steps(Scene, wanted, ends, every=7)
+    assert steps > 300
+    assert wrong == []

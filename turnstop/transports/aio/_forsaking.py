@@ -1,0 +1,65 @@
+"""What becomes of the tasks that are still on a loop when it has stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+import trio
+
+from ._filing import Task
+from ._host import EAGER
+
+__all__ = ["forsake"]
+
+logger = logging.getLogger("turnstop.aio")
+
+
+def forsake(loop: asyncio.AbstractEventLoop) -> None:
+    """End them as Python ends what nobody holds, but here, where they still find their loop.
+
+    Left to Python, it comes at any later moment, at the program's end at the latest; and one that
+    swallows everything, and finds no loop to wait on, would spin there for ever.
+    """
+    loop.set_task_factory(_make_stillborn)  # type: ignore[arg-type]
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        _unregister(task)
+    for task in tasks:
+        _close(task)
+
+
+def _unregister(task: Task) -> None:
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    asyncio._unregister_task(task)
+    if EAGER:
+        asyncio.tasks._unregister_eager_task(task)  # type: ignore[attr-defined]
+
+
+# It runs what somebody else has written, which Ctrl-C must be able to end.
+@trio.lowlevel.disable_ki_protection
+def _close(task: Task) -> None:
+    chain: list[Any] = [task.get_coro()]
+    while (inner := getattr(chain[-1], "cr_await", None)) is not None:
+        chain.append(inner)
+    try:
+        chain[0].close()
+    except (Exception, asyncio.CancelledError, SystemExit) as error:
+        logger.warning("left behind, asyncio code has raised %r, which ends nothing", error)
+    for coro in chain:
+        if getattr(coro, "cr_frame", None) is not None:
+            # It goes on waiting. So it must never be destroyed, not even with the program.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(coro))
+
+
+def _make_stillborn(
+    loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any
+) -> Task:
+    options.pop("eager_start", None)
+    task: Task = asyncio.Task(coro, loop=loop, **options)
+    _unregister(task)
+    coro.close()
+    return task
