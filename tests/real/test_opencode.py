@@ -81,6 +81,18 @@ def environment(lab: Lab, home: Path, permission: str = "allow") -> dict[str, st
     return {**env, "OPENCODE_PERMISSION": json.dumps({"bash": permission})}
 
 
+def holding_up(env: dict[str, str], home: Path) -> dict[str, str]:
+    """With a plugin that keeps each message for four seconds before opencode has it."""
+    plugin = home / "slow.js"
+    plugin.write_text(
+        "export const Slow = async () => ({\n"
+        '  "chat.message": async () => { await new Promise((go) => setTimeout(go, 4000)) },\n'
+        "})\n"
+    )
+    given = json.loads(env.get("OPENCODE_CONFIG_CONTENT") or "{}")
+    return {**env, "OPENCODE_CONFIG_CONTENT": json.dumps({**given, "plugin": [plugin.as_uri()]})}
+
+
 @asynccontextmanager
 async def open_world(home: Path, permission: str = "allow") -> AsyncGenerator[World, None]:
     with trio.fail_after(4 * PATIENCE):
@@ -307,3 +319,19 @@ async def test_one_at_a_url_wants_its_password_and_is_left_alone(tmp_path: Path)
                 assert ended(turn) == STOPPED
                 assert len(world.lab.processes(token)) >= 1
                 await world.answers(rooms)
+
+
+async def test_a_message_that_a_plugin_holds_up_is_stopped_when_it_comes(tmp_path: Path) -> None:
+    with trio.fail_after(4 * PATIENCE):
+        async with open_lab() as lab:
+            env = holding_up(environment(lab, tmp_path), tmp_path)
+            async with open_opencode(command=PROGRAM, directory=tmp_path, env=env) as backend:
+                token, prompt = write_prompt(Behaviour("park"))
+                async with World(lab, backend, tmp_path).rooms(StopBudget(10.0, 2.0)) as rooms:
+                    with trio.move_on_after(0.5):
+                        async with rooms.turn("kitchen", prompt) as turn:
+                            await trio.sleep_forever()
+                    assert turn.ending is Ending.STOPPED
+                    # It was held up for so long: by then it would be there.
+                    await trio.sleep(4.0)
+                    assert lab.open_requests(token) == []

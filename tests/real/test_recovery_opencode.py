@@ -28,7 +28,7 @@ from .recovery import (
 try:
     from turnstop.adapters.opencode import open_opencode
 
-    from .test_opencode import PROGRAM, World, environment
+    from .test_opencode import PROGRAM, World, environment, holding_up
 except ImportError as absent:
     if REQUIRED:
         raise
@@ -146,21 +146,10 @@ async def test_a_command_of_a_server_that_was_left_is_ended(tmp_path: Path) -> N
         await no_command_is_left(left, "touch $READY; setsid sleep 300")
 
 
-SLOW = """export const Slow = async () => ({
-  "chat.message": async () => { await new Promise((go) => setTimeout(go, 4000)) },
-})
-"""
-
-
 async def test_a_message_that_a_plugin_holds_up_is_shut_out_or_in_doubt(tmp_path: Path) -> None:
-    plugin = tmp_path / "slow.js"
-    plugin.write_text(SLOW)
     with trio.fail_after(4 * PATIENCE):
         async with open_lab() as lab:
-            env = environment(lab, tmp_path)
-            given = json.loads(env.get("OPENCODE_CONFIG_CONTENT") or "{}")
-            content = json.dumps({**given, "plugin": [plugin.as_uri()]})
-            env = {**env, "OPENCODE_CONFIG_CONTENT": content}
+            env = holding_up(environment(lab, tmp_path), tmp_path)
             async with open_opencode(command=PROGRAM, directory=tmp_path, env=env) as backend:
                 wire = backend._servers.current.wire
 
