@@ -9,6 +9,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 from types import CodeType
+from typing import Any
 
 import pytest
 import trio
@@ -99,9 +100,25 @@ class InATask(Scene):
 pytestmark = pytest.mark.filterwarnings("ignore:.*coroutine .* was never awaited:RuntimeWarning")
 
 
+class Looking(Moody):
+    """Notes whether Ctrl-C may come into what it does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.protected: dict[str, set[bool]] = {}
+
+    async def _do(self, name: str, *args: Any) -> Any:
+        self.protected.setdefault(name, set()).add(trio.lowlevel.currently_ki_protected())
+        return await super()._do(name, *args)
+
+
 def test_the_scene_is_whole() -> None:
     scene = Scene()
+    scene.store = store = Looking()
     scene.run()
+    # What is somebody else's may be interrupted, but for the letting go.
+    assert store.protected.pop("release") == {True}
+    assert set().union(*store.protected.values()) == {False}
     scene.check()
     assert len(scene.given) == 2
     assert scene.written == ["x"]

@@ -66,7 +66,7 @@ class Scene:
                 self.work,
                 claim=lambda job: claims.hold([job.room], holder=job.task_id),
                 budget=StopBudget(2, 1),
-                observers=[self.observed.append],
+                observers=[self.observe],
             ) as executor,
         ):
             self.executor = executor
@@ -81,6 +81,7 @@ class Scene:
         return task
 
     def hear(self, name: str, update: object) -> None:
+        self.look(f"who hears {update}")
         if isinstance(update, Outcome):
             self.heard[name].append(update)
 
@@ -109,6 +110,7 @@ class Scene:
 
     async def work(self, job: Job) -> object:
         name = self.begin(job)
+        self.look("the function")
         try:
             job.emit(Text("x"))
             match job.content:
@@ -128,6 +130,15 @@ class Scene:
         finally:
             self.working.discard(name)
 
+    def look(self, what: str) -> None:
+        # A loop in what is not ours could not be interrupted.
+        if trio.lowlevel.currently_ki_protected():
+            self.late.append(f"{what} is protected")
+
+    def observe(self, outcome: Outcome) -> None:
+        self.look("an observer")
+        self.observed.append(outcome)
+
     def begin(self, job: Any) -> str:
         name: str = job.task_id
         self.working.add(name)
@@ -136,6 +147,7 @@ class Scene:
         return name
 
     async def think(self) -> str:
+        self.look("a step")
         await trio.sleep(0.5)
         return "thought"
 
@@ -157,6 +169,20 @@ class Scene:
                 self.executor.submit("x", "y")
 
 
+class Surrounded(Scene):
+    """It is cancelled with all that is around it."""
+
+    async def main(self) -> None:
+        with trio.move_on_after(1):
+            await super().main()
+
+    async def use(self, executor: Executor) -> None:
+        self.submit("a", "hangs")
+        self.submit("a", "waits")
+        self.submit("b", "cleans")
+        await trio.sleep_forever()
+
+
 class Threaded(Scene):
     """The same of functions in threads, which take real time; one of them is left behind."""
 
@@ -176,7 +202,7 @@ class Threaded(Scene):
                 self.work_in_thread,
                 claim=lambda job: claims.hold([job.room], holder=job.task_id),
                 budget=budget,
-                observers=[self.observed.append],
+                observers=[self.observe],
             ) as executor,
         ):
             self.executor = executor
@@ -215,6 +241,7 @@ class Threaded(Scene):
         return None
 
     def check(self) -> None:
+        assert self.late == []
         # Whatever is at work is named, and what is named is at work.
         at_work = set(self.working)
         if self.executor is not None:
@@ -261,6 +288,11 @@ def test_ctrl_c_on_any_line_has_each_task_told_once() -> None:
     lines = lines_of_the_scene()
     assert len(lines) > 100
     assert sweep_lines(Scene, lines, is_bare) == []
+
+
+def test_ctrl_c_on_any_line_of_a_cancelled_executor_has_each_task_told_once() -> None:
+    lines = lines_of(Surrounded().run, EXECUTOR)
+    assert sweep_lines(Surrounded, lines, is_bare) == []
 
 
 def test_ctrl_c_at_any_step_has_each_task_told_once() -> None:

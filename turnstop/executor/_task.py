@@ -226,7 +226,6 @@ class Task(metaclass=OnlyMadeByUs):
         made = self._decision.made
         return made is not None and made.error is error
 
-    @enable_ki_protection
     def begin(self) -> bool:
         """Its function may be called now; False where it may not, being cancelled."""
         if self.is_cancelled:

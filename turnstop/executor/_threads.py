@@ -10,7 +10,6 @@ from typing import Any
 
 import attrs
 import trio
-from trio.lowlevel import enable_ki_protection
 
 __all__ = ["Threads", "check_made", "is_async"]
 
@@ -61,7 +60,6 @@ class Threads:
         """Whether one of them runs."""
         return bool(self._alive)
 
-    @enable_ki_protection
     async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
         """Call it in a thread, and return what it returns."""
         me = object()
