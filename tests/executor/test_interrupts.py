@@ -180,7 +180,9 @@ class Surrounded(Scene):
         self.submit("a", "hangs")
         self.submit("a", "waits")
         self.submit("b", "cleans")
-        await trio.sleep_forever()
+        # So that it is its rooms that hear of it first.
+        with trio.CancelScope(shield=True):
+            await trio.sleep(2)
 
 
 class Threaded(Scene):
