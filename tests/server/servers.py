@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
@@ -13,7 +13,10 @@ import httpx2
 import trio
 
 from turnstop import StopBudget
+from turnstop._house import Orphan
+from turnstop.abc import Emit, End, How, Proof, Request
 from turnstop.adapters.local import Work, open_local
+from turnstop.events import Text
 from turnstop.feeds import MemoryFeed
 from turnstop.server import Server, Settings, open_server
 from turnstop.transports.sse import EventParser
@@ -99,3 +102,70 @@ async def serving(
     ):
         with trio.fail_after(60):
             yield Served(server, kept, http)
+
+
+# A server that finds a turn which another has left.
+
+
+class Entry:
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *args: None
+
+
+class Left:
+    """A journal in which a process that is gone has left one turn."""
+
+    def __init__(self) -> None:
+        self.left = [Orphan("kitchen", "bread", "there", Entry())]
+
+    def admit(self, backend: str, room: str, turn_id: str) -> Any:
+        return Entry()
+
+    async def take_over(self, backend: str, *, again: bool = False) -> Sequence[Orphan]:
+        found, self.left = self.left, []
+        return found
+
+
+@attrs.define(eq=False)
+class Turn:
+    """It goes on until it is told to end; and tells of its end, or does not."""
+
+    tells: bool
+    text: str | None = None
+    session: object | None = None
+    told: trio.Event = attrs.field(factory=trio.Event)
+
+    async def follow(self, emit: Emit) -> End:
+        if self.text is not None:
+            emit(Text(self.text))
+            return End(How.COMPLETED)
+        await self.told.wait()
+        return End(How.CANCELLED, Proof.PROCESS if self.tells else Proof.CLAIMED)
+
+    async def cancel(self, sent: Callable[[], None]) -> None:
+        sent()
+        self.told.set()
+
+
+@attrs.frozen
+class Agent:
+    tells: bool = True
+
+    async def start(self, request: Request[Any]) -> Turn:
+        return Turn(self.tells, str(request.content))
+
+    async def attach(self, address: str) -> Turn:
+        return Turn(self.tells)
+
+
+@asynccontextmanager
+async def recovering(*, tells: bool = True) -> AsyncGenerator[Served, None]:
+    feed, budget = MemoryFeed(), StopBudget(0.2, 0.2)
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    journal = Left()
+    async with (
+        open_server(Agent(tells), feed, SETTINGS, budget=budget, journal=journal) as server,
+        httpx2.AsyncClient(base_url=server.url, headers=headers, trust_env=False) as http,
+    ):
+        with trio.fail_after(60):
+            yield Served(server, feed, http)
