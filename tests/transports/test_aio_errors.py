@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -275,6 +276,26 @@ async def test_an_exit_in_a_callback_ends_also_a_call_that_is_shielded(
             with trio.CancelScope(shield=True), trio.fail_after(100):
                 with pytest.raises(RuntimeError, match="the asyncio loop is closed"):
                     await aio.call(work)
+
+
+async def test_an_exit_in_the_callback_of_a_file_ends_the_program(
+    open_bridge: Opener, clock: MockClock
+) -> None:
+    reader, writer = os.pipe()
+
+    def leave() -> None:
+        asyncio.get_running_loop().remove_reader(reader)
+        raise SystemExit(7)
+
+    async def work() -> None:
+        asyncio.get_running_loop().add_reader(reader, leave)
+        os.close(writer)
+        await asyncio.sleep(5)
+
+    with pytest.raises(SystemExit, match="7"):
+        async with open_bridge() as aio:
+            await aio.call(work)
+    os.close(reader)
 
 
 class Brittle(asyncio.Future[None]):

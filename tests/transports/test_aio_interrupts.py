@@ -95,3 +95,34 @@ def test_ctrl_c_at_any_step_of_trio_asyncios_ends_a_hosted_loop(part: str) -> No
     steps, wrong = sweep_steps(Scene, wanted, ends, every=7)
     assert steps > 300
     assert wrong == []
+
+
+def test_ctrl_c_ends_what_a_task_does_at_its_very_end() -> None:
+    struck: list[str] = []
+
+    async def linger() -> None:
+        try:
+            while True:
+                try:
+                    await asyncio.sleep(100)
+                except asyncio.CancelledError:
+                    pass
+        finally:
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt:
+                struck.append("there")
+                raise
+
+    async def begin() -> None:
+        kept.append(asyncio.create_task(linger()))
+        await asyncio.sleep(0)
+
+    async def main() -> None:
+        async with open_aio() as aio:
+            await aio.call(begin)
+
+    kept: list[object] = []
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(main, clock=MockClock(autojump_threshold=0))
+    assert struck == ["there"]

@@ -52,6 +52,8 @@ class HostedLoop:
         return self._loop is not None and bool(self._loop.is_running())
 
     def spawn(self, coro: Coroutine[Any, Any, Any], context: Context) -> Task:
+        # A callback of a file runs in a Trio task that takes its context from here.
+        context.run(trio_asyncio.current_loop.set, self._loop)
         if not EAGER:
             return self._loop.create_task(coro, context=context)  # type: ignore[no-any-return]
         # This is a Trio task. The first step must find itself on the loop, wherever it asks.
