@@ -107,7 +107,6 @@ class Executor(metaclass=OnlyMadeByUs):
         lane.append(task)
         return task
 
-    @enable_ki_protection
     def cancel(self, task_id: str, *, reason: str = "", source: str = "") -> bool:
         """Cancel a task, as `Task.cancel` does; False also where no such task is live."""
         task = self._tasks.get(task_id)
@@ -117,7 +116,6 @@ class Executor(metaclass=OnlyMadeByUs):
         """The live task of this id."""
         return self._tasks.get(task_id)
 
-    @enable_ki_protection
     async def retire(self, room: str) -> None:
         """Cancel a room's tasks, and drop its session: this conversation is over.
 
