@@ -290,12 +290,30 @@ async def test_an_exit_in_the_callback_of_a_file_ends_the_program(
     async def work() -> None:
         asyncio.get_running_loop().add_reader(reader, leave)
         os.close(writer)
-        await asyncio.sleep(5)
+        await wait_for_ever()
 
     with pytest.raises(SystemExit, match="7"):
         async with open_bridge() as aio:
             await aio.call(work)
     os.close(reader)
+
+
+async def test_a_call_of_a_loop_that_has_just_ended_is_cancelled_as_others_are(
+    open_bridge: Opener, clock: MockClock
+) -> None:
+    def leave(_: object) -> None:
+        raise SystemExit(7)
+
+    async def work() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.add_done_callback(leave)
+
+    for _ in range(20):
+        with pytest.raises(SystemExit, match="7"):
+            async with open_bridge() as aio:
+                await aio.call(work)
+                await aio.call(wait_for_ever)
 
 
 class Brittle(asyncio.Future[None]):

@@ -159,12 +159,16 @@ async def test_what_refuses_is_ended_with_the_loop_where_it_lets_itself_be(
 ) -> None:
     ended: list[str] = []
 
+    def again() -> None:
+        asyncio.get_running_loop().call_soon(again)
+
     async def stay(name: str, error: BaseException | None = None) -> None:
         try:
             await refuse()
         finally:
             # The loop is there still, and what is begun on it is not run.
             kept.append(asyncio.get_running_loop().create_task(asyncio.sleep(0)))
+            again()
             ended.append(name)
             if error is not None:
                 raise error

@@ -363,6 +363,7 @@ def test_a_program_ends_though_asyncio_code_does_not(host: str, body: str) -> No
     assert program.returncode == 0
     assert "Traceback" not in err
     assert " never " not in err
+    assert "RuntimeWarning" not in err
 
 
 OUTLIVES_THE_INTERRUPT = """
