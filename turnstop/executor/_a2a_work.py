@@ -15,6 +15,7 @@ from a2a.server.agent_execution import RequestContext
 from a2a.server.events import EventQueue
 from a2a.types import a2a_pb2 as wire
 from trio import RunFinishedError
+from trio.lowlevel import enable_ki_protection
 
 from ..events import Text
 from ._executor import Executor
@@ -196,6 +197,7 @@ class Work:
         if self._task is not None:
             self._task.cancel(source="a2a")
 
+    @enable_ki_protection
     def _trio_hear(self, update: object) -> None:
         if isinstance(update, (Began, Text, Outcome)):
             # Where the loop is closed there is nobody to be told.
