@@ -546,3 +546,12 @@ async def test_bad_calls_are_refused() -> None:
         assert not executor.cancel("one")
     with pytest.raises(TypeError, match="no public constructor"):
         Task("one", "r", None, (), print)
+
+
+async def test_nothing_is_said_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    async def agent(job: Job) -> None:
+        job.emit(Text("x"))
+
+    async with open_executor(agent) as executor:
+        await executor.submit("r", "do it").wait()
+    assert caplog.records == []

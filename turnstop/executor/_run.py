@@ -72,7 +72,6 @@ class Run:
             task.over.set()
         return End(How.CANCELLED if task.is_cancelled else How.COMPLETED)
 
-    @enable_ki_protection
     async def cancel(self, sent: Callable[[], None]) -> None:
         """Decide it, where that is still open."""
         self.task.abort()
