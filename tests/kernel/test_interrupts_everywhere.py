@@ -163,6 +163,9 @@ class Nurseries:
 
 
 def opens_and_closes(code: CodeType) -> bool:
+    if code.co_name == "spawn_impl":
+        # Trio's own, which would leave a task that nobody runs.
+        return True
     # That one calls what is not the kernel's.
     return code.co_filename in NURSERIES and code.co_name != "_shielded"
 
