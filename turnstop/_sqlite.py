@@ -181,7 +181,8 @@ async def _connect_or_leave(
     def attempt() -> sqlite3.Connection:
         made.append(database := connect(*args))
         if is_left.is_set():
-            _close_once(made)
+            with suppress(IndexError):
+                made.pop().close()
         return database
 
     try:
@@ -189,13 +190,9 @@ async def _connect_or_leave(
     except BaseException:
         # Each looks for the other after it has said its own: one of both closes it.
         is_left.set()
-        _close_once(made)
+        with suppress(IndexError):
+            await see_through(math.inf, partial(_close, made.pop(), threading.Lock()))
         raise
-
-
-def _close_once(made: list[sqlite3.Connection]) -> None:
-    with suppress(IndexError):
-        made.pop().close()
 
 
 def _read_once(path: Path, schema: Schema, fn: Callable[[sqlite3.Connection], Result]) -> Result:

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 import trio
 
 from turnstop import _sqlite
-from turnstop.journal import _file, _journal, open_journal
+from turnstop.journal import _entering, _file, _journal, open_journal
 from turnstop.journal._reading import list_open
-from turnstop.journal._session import holds
+from turnstop.journal._session import holds, this_session
 
 PLACES: Final = {
     "name": (_journal, "_resolve", 1),
@@ -127,3 +127,33 @@ async def test_whoever_opens_it_can_leave(
             assert database.execute("SELECT COUNT(*) FROM sessions WHERE ended = 0").fetchone()[0]
         assert await list_open(path) == []
     assert not [one for one in os.listdir(path.parent) if "-owner-" in one]
+
+
+async def test_a_session_that_is_not_written_holds_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tried again where the file was busy, and then the disk is full."""
+    held: list[Any] = []
+    real = _file.enter
+
+    def enter(*args: Any) -> Any:
+        found = real(*args)
+        held.append(found[1])
+        return found
+
+    class Full:
+        async def write(self, fn: Callable[[sqlite3.Connection], object], *, abandon: bool) -> None:
+            with closing(sqlite3.connect(path, isolation_level=None)) as database:
+                for _ in range(2):
+                    database.execute("BEGIN IMMEDIATE")
+                    fn(database)
+                    database.execute("ROLLBACK")
+            raise sqlite3.OperationalError("database or disk is full")
+
+    async with open_journal(path):
+        pass
+    monkeypatch.setattr(_file, "enter", enter)
+    with pytest.raises(sqlite3.OperationalError, match="is full"):
+        await _entering.enter(cast(Any, Full()), path, this_session())
+    assert len(held) == 2
+    assert all(one is not None and one._files == [] for one in held)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 
 import attrs
 import pytest
+import sniffio
 import trio
 from bridging import Opener
 from strikes import default_handler
@@ -93,6 +94,34 @@ async def test_who_waits_outside_is_told_that_the_loop_is_closed(
     assert len(told) == 1
     assert "it does not end: asyncio task " in caplog.text
     assert "(refuse) outside of any turn" in caplog.text
+
+
+async def test_who_comes_when_a_blocked_loop_was_left_behind_is_told_that_it_is_closed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    entered, release = threading.Event(), threading.Event()
+
+    async def block() -> None:
+        try:
+            await refuse()
+        finally:
+            entered.set()
+            release.wait(PATIENCE)
+
+    async def begin() -> None:
+        tasks.append(asyncio.get_running_loop().create_task(block()))
+        await asyncio.sleep(0)
+
+    tasks: list[object] = []
+    try:
+        async with open_aio(thread=True, close_within=0.05) as aio:
+            await aio.call(begin)
+        assert entered.is_set()
+        with trio.fail_after(PATIENCE / 2):
+            with pytest.raises(RuntimeError, match="the asyncio loop is closed: keep"):
+                await aio.call(asyncio.sleep, 0)
+    finally:
+        release.set()
 
 
 async def test_who_waits_outside_and_is_cancelled_then_is_just_cancelled(
@@ -181,6 +210,8 @@ async def test_what_refuses_is_ended_with_the_loop_where_it_lets_itself_be(
                 "fails": ValueError("at last"),
                 "leaves": SystemExit(3),
                 "cancels": asyncio.CancelledError(),
+                "closes": BaseExceptionGroup("of a group of tasks", [GeneratorExit()]),
+                "leaves in a group": BaseExceptionGroup("", [SystemExit(4), GeneratorExit()]),
                 "last": None,
             }.items()
         )
@@ -189,11 +220,36 @@ async def test_what_refuses_is_ended_with_the_loop_where_it_lets_itself_be(
     kept: list[asyncio.Task[None]] = []
     async with open_bridge() as aio:
         await aio.call(begin)
-    assert sorted(ended) == ["cancels", "fails", "first", "last", "leaves"]
-    assert len(kept) == 10
+    names = ["cancels", "closes", "fails", "first", "last", "leaves", "leaves in a group"]
+    assert sorted(ended) == names
+    assert len(kept) == 2 * len(names)
     assert not any(task.done() for task in kept)
     assert "has raised ValueError('at last'), which ends nothing" in caplog.text
     assert "has raised SystemExit(3), which ends nothing" in caplog.text
+    assert "[SystemExit(4)]), which ends nothing" in caplog.text
+    assert "of a group of tasks" not in caplog.text
+    assert "has raised None" not in caplog.text
+    assert sniffio.current_async_library() == "trio"
+
+
+async def test_an_interrupt_in_a_group_of_what_is_left_behind_is_raised(
+    open_bridge: Opener, clock: MockClock
+) -> None:
+    async def stay() -> None:
+        try:
+            await refuse()
+        finally:
+            raise BaseExceptionGroup("", [KeyboardInterrupt()])
+
+    async def begin() -> None:
+        kept.append(asyncio.get_running_loop().create_task(stay()))
+        await asyncio.sleep(0)
+
+    kept: list[object] = []
+    with pytest.raises((KeyboardInterrupt, BaseExceptionGroup)) as caught:
+        async with open_bridge() as aio:
+            await aio.call(begin)
+    assert "KeyboardInterrupt" in repr(caught.value)
 
 
 def test_a_loop_whose_closing_is_interrupted_is_closed_all_the_same(
@@ -220,4 +276,33 @@ def test_a_loop_whose_closing_is_interrupted_is_closed_all_the_same(
                 await trio.sleep(0.01)
 
     kept: list[object] = []
+    trio.run(main)
+
+
+def test_an_exit_after_a_closing_that_was_interrupted_ends_nothing(
+    default_handler: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def leave() -> None:
+        try:
+            await asyncio.sleep(1e6)
+        finally:
+            signal.raise_signal(signal.SIGINT)
+            release.wait(PATIENCE)
+            raise SystemExit(3)
+
+    async def begin() -> None:
+        kept.append(asyncio.get_running_loop().create_task(leave()))
+        await asyncio.sleep(0)
+
+    async def main() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            async with open_aio(thread=True, close_within=PATIENCE) as aio:
+                await aio.call(begin)
+        release.set()
+        with trio.fail_after(PATIENCE):
+            while "which ends nothing" not in caplog.text:  # noqa: ASYNC110 - a log gives no event
+                await trio.sleep(0.01)
+
+    kept: list[object] = []
+    release = threading.Event()
     trio.run(main)

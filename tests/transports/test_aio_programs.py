@@ -220,6 +220,32 @@ async def work():
 async def use(aio):
     await aio.call(work)
 """
+SWALLOWS_BY_TIMEOUTS = """
+async def work():
+    ready()
+    while True:
+        try:
+            async with asyncio.timeout(1000):
+                await asyncio.sleep(1000)
+        except BaseException:
+            pass
+
+async def use(aio):
+    await aio.call(work)
+"""
+SWALLOWS_IN_A_GROUP = """
+async def work():
+    ready()
+    async with asyncio.TaskGroup():
+        while True:
+            try:
+                await asyncio.sleep(1000)
+            except asyncio.CancelledError:
+                pass
+
+async def use(aio):
+    await aio.call(work)
+"""
 INTERRUPTED = {
     name: globals()[name]
     for name in (
@@ -234,6 +260,8 @@ INTERRUPTED = {
         "IN_A_CALLBACK",
         "BLOCKS_TWICE",
         "SWALLOWS_EVERYTHING",
+        "SWALLOWS_BY_TIMEOUTS",
+        "SWALLOWS_IN_A_GROUP",
         "STARTS_WHAT_REFUSES",
         "OPENS_WHAT_REFUSES",
         "SUBMITS",
@@ -331,10 +359,33 @@ async def use(aio):
 """
 
 
-def test_an_interrupt_between_the_steps_of_tasks_that_never_block_ends_the_program(
-    host: str,
-) -> None:
-    with begin(BETWEEN_STEPS, host) as program:
+IN_A_CALLBACK_OF_A_GROUP = """
+def interrupt():
+    time.sleep(0.1)
+    raise KeyboardInterrupt
+
+async def wait():
+    async with asyncio.TaskGroup():
+        await asyncio.sleep(1000)
+
+async def work():
+    loop = asyncio.get_running_loop()
+    waiting = loop.create_task(wait())
+    loop.call_later(0.05, interrupt)
+    loop.call_later(0.06, print, "a timer ran when the loop had ended")
+    threading.Timer(
+        0.1, loop.call_soon_threadsafe, [print, "a thread's function ran when the loop had ended"]
+    ).start()
+    await waiting
+
+async def use(aio):
+    await aio.call(work)
+"""
+
+
+@pytest.mark.parametrize("body", [BETWEEN_STEPS, IN_A_CALLBACK_OF_A_GROUP], ids=["steps", "group"])
+def test_an_interrupt_between_the_steps_of_tasks_ends_the_program(body: str, host: str) -> None:
+    with begin(body, host) as program:
         out, err = end(program)
     assert out == ""
     assert err.rstrip().endswith("KeyboardInterrupt")
@@ -347,6 +398,8 @@ def test_an_interrupt_between_the_steps_of_tasks_that_never_block_ends_the_progr
         "SWALLOWS",
         "SWALLOWS_AND_SPINS",
         "SWALLOWS_EVERYTHING",
+        "SWALLOWS_BY_TIMEOUTS",
+        "SWALLOWS_IN_A_GROUP",
         "STARTS_WHAT_REFUSES",
         "OPENS_WHAT_REFUSES",
         "SUBMITS",

@@ -103,8 +103,10 @@ class Claims:
                     service.start_soon(lease.keep)
                 yield Claim(lease)
         finally:
-            await self._leave(lease)
-            _around.reset(before)
+            try:
+                await self._leave(lease)
+            finally:
+                _around.reset(before)
 
     def _wanted(self, scopes: tuple[str, ...], holder: str, ttl: float) -> Wanted:
         within = [lease.token for lease in self._live_around() if lease.token]

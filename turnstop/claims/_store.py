@@ -36,7 +36,7 @@ class ClaimStore(Protocol):
 
     A lease is live until it is released, or its time is over by the store's own clock. One that has
     lapsed never lives again. Any error but `ClaimRefused` and `ClaimLapsed` says that the store
-    cannot be asked.
+    cannot be asked. None of it may block Trio's thread: a Ctrl-C that comes into `release` waits.
     """
 
     async def acquire(self, wanted: Wanted) -> int:

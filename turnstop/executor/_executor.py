@@ -224,7 +224,8 @@ async def open_executor(
         thread: whether it is blocking and runs in a thread; found out by default.
         claim: is given the job and returns what holds its claim, such as
             `lambda job: claims.hold(["repo"], holder=job.task_id)`. It is entered before the
-            function is called, and left when that has returned. Its errors fail the task.
+            function is called, and left when that has returned. Its errors fail the task. It may
+            wait, but not block Trio's thread: Ctrl-C is kept from it.
         budget: how long a task's room waits for the end of a cancelled one, and how long its claim
             is renewed meanwhile; 5 s and 2 s by default. It bounds neither the work nor the claim.
         observers: called with each `Outcome`. What must happen only for tasks that were completed

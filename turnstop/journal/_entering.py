@@ -25,6 +25,7 @@ async def enter(database: Database, path: Path, session: Session) -> tuple[int, 
     is_left, held = threading.Event(), list[Hold]()
 
     def attempt(connection: sqlite3.Connection) -> tuple[int, Hold | None]:
+        _let_go(held)  # of a try before, which was not written
         number, hold = _file.enter(connection, path, session, time.time())
         if hold is not None:
             held.append(hold)
@@ -36,6 +37,7 @@ async def enter(database: Database, path: Path, session: Session) -> tuple[int, 
     try:
         return await database.write(attempt, abandon=True)
     except sqlite3.Error as error:
+        _let_go(held)
         raise name_file(path, error) from error
     except BaseException:
         # Each looks for the other after it has said its own: one of both lets go.

@@ -362,7 +362,7 @@ async def open_journal(
             cannot be written. Nothing of it was changed.
 
     **Cancellation:** what was noted is written when the body has left, within two seconds. While
-    the file is opened: leaves it at once, whatever the disk does.
+    the file is opened: leaves it within four, whatever the disk does.
     """
     if not (keep_for >= 0 and keep_records >= 0):
         raise ValueError(f"0 or more is kept: got keep_for={keep_for}, keep_records={keep_records}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -25,13 +26,15 @@ def make_mark(name: str, value: str = "") -> tuple[str, str]:
 
     Each has a name of its own. What a turnstop within an agent of another one starts has its mark
     besides the outer one, and so the outer one still finds it when nothing is left in between.
+    Not where both agents are of one kind, and the inner one takes away what tells a tool.
 
     Args:
         name: what its name begins with.
         value: what tells it from others; by default, nobody else has it.
     """
-    # A shell drops a variable that it could not name.
-    return f"{name}_{(value or secrets.token_hex(16)).replace('-', '_')}", "1"
+    # A shell drops a variable that it could not name, and a value may be anything.
+    own = hashlib.sha256(value.encode()).hexdigest()[:32] if value else secrets.token_hex(16)
+    return f"{name}_{own}", "1"
 
 
 @final

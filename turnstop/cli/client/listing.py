@@ -44,7 +44,7 @@ def _standing(state: dict[str, Any]) -> str:
         words.append(f"{state['waiting']} not finished")
     words += [
         f"{one['turn_id']} of a process that is gone: {one['ending'].upper()}"
-        for one in state["recovered"]
+        for one in state.get("recovered", ())
     ]
     return ", ".join(words)
 

@@ -88,7 +88,7 @@ class Aio:
         self, turn_id: str, context: Context, fn: Callable[..., Awaitable[Result]], args: Any
     ) -> Result:
         await trio.lowlevel.checkpoint_if_cancelled()
-        if not self._host.running:
+        if not (self._host.running or self._closed):
             # Whoever opened a loop that has ended by itself is cancelled, and told why.
             await self._host.over.wait()
             await trio.lowlevel.checkpoint()
@@ -113,7 +113,6 @@ class Aio:
             self._doorway.fatal(error)
 
     @asynccontextmanager
-    @enable_ki_protection
     async def iterate(
         self, fn: Callable[[*Args], AsyncIterable[Item]], *args: *Args
     ) -> AsyncGenerator[AsyncIterator[Item], None]:

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
+import sniffio
 import trio
 
 from ._filing import Task
@@ -29,7 +30,7 @@ def forsake(loop: asyncio.AbstractEventLoop) -> None:
     for task in tasks:
         _unregister(task)
     for task in tasks:
-        _close(task)
+        _close(loop, task)
 
 
 def _unregister(task: Task) -> None:
@@ -41,18 +42,35 @@ def _unregister(task: Task) -> None:
 
 # It runs what somebody else has written, which Ctrl-C must be able to end.
 @trio.lowlevel.disable_ki_protection
-def _close(task: Task) -> None:
+def _close(loop: asyncio.AbstractEventLoop, task: Task) -> None:
     chain: list[Any] = [task.get_coro()]
     while (inner := getattr(chain[-1], "cr_await", None)) is not None:
         chain.append(inner)
+    # As in any step of it: what finds itself in no task fails without a wait, and may try again.
+    asyncio.tasks._enter_task(loop, task)
+    library, sniffio.thread_local.name = sniffio.thread_local.name, "asyncio"
     try:
         chain[0].close()
     except (Exception, asyncio.CancelledError, SystemExit) as error:
-        logger.warning("left behind, asyncio code has raised %r, which ends nothing", error)
+        _tell(error)
+    except BaseExceptionGroup as group:
+        # A group of tasks makes one of what it is closed by.
+        _, rest = group.split(GeneratorExit)
+        if rest is not None and rest.subgroup(KeyboardInterrupt) is not None:
+            raise
+        if rest is not None:
+            _tell(rest)
+    finally:
+        sniffio.thread_local.name = library
+        asyncio.tasks._leave_task(loop, task)
     for coro in chain:
         if getattr(coro, "cr_frame", None) is not None:
             # It goes on waiting. So it must never be destroyed, not even with the program.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(coro))
+
+
+def _tell(error: BaseException) -> None:
+    logger.warning("left behind, asyncio code has raised %r, which ends nothing", error)
 
 
 def _make_stillborn(

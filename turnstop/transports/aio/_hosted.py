@@ -133,7 +133,14 @@ class HostedLoop:
         # Where it still waits for something to do.
         loop._q_send.send_nowait(asyncio.Handle(int, (), loop))
         loop._asyncgens = weakref.WeakSet()
+        # Timers, and what threads send, are in no such queue.
+        loop._main_loop_one = _run_none
         forsake(loop)
+
+
+async def _run_none(no_wait: bool = False) -> None:
+    """A step of a loop that runs nothing any more."""
+    raise trio.WouldBlock
 
 
 def _only_member(error: BaseException) -> BaseException:
