@@ -662,6 +662,34 @@ def test_it_is_bounded_outside_the_main_thread(fn: Callable[[], Awaitable[None]]
     assert [type(found) for found in raised] == [Stalled, type(None)]
 
 
+def test_who_traces_after_an_interrupt_outside_the_main_thread_is_not_held_up() -> None:
+    """Python 3.11 would trace the next function's first step for ever."""
+    text = """if True:
+        import sys, threading, trio
+        from turnstop.testing.clock import Stalled, run_in_virtual_time
+
+        async def spins():
+            while True:
+                pass
+
+        def body():
+            try:
+                run_in_virtual_time(spins, within=0.1)
+            except Stalled:
+                print("stalled")
+
+        thread = threading.Thread(target=body)
+        thread.start()
+        thread.join()
+        sys.settrace(lambda *_: None)
+        (lambda: print("traced"))()
+        sys.settrace(None)
+    """
+    command = [sys.executable, "-c", text]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, check=True)
+    assert done.stdout == "stalled\ntraced\n"
+
+
 def test_a_wreck_makes_no_noise_even_at_exit() -> None:
     text = """if True:
         import gc, trio

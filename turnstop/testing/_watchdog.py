@@ -57,7 +57,7 @@ def watchdog(watched: Watched, within: float) -> Generator[None]:
             if dog.by_signal:
                 signal.signal(signal.SIGVTALRM, before)
             elif dog.barked:
-                _raise_in(dog.thread, None)
+                _take_back(dog.thread)
 
 
 def _may_signal() -> bool:
@@ -68,10 +68,24 @@ def _may_signal() -> bool:
     return signal.getsignal(signal.SIGVTALRM) is not None
 
 
-def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
-    """Raise in another thread at its next step in Python; None takes that back."""
-    exception = ctypes.py_object() if kind is None else ctypes.py_object(kind)
+def _raise_in(thread: int) -> None:
+    """Raise in a thread at its next step in Python."""
+    exception = ctypes.py_object(_Interrupt)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), exception)
+
+
+def _take_back(thread: int) -> None:
+    """Have nothing raised in this thread any more, whether it was or not.
+
+    Python forgets that something is to be raised only where it raises it. Otherwise each of its
+    steps looks for it for ever; and Python 3.11, where it traces, takes no further step.
+    """
+    try:
+        _raise_in(thread)
+        while True:
+            pass
+    except _Interrupt:
+        return
 
 
 def _nothing() -> None:
@@ -120,7 +134,7 @@ class _Watchdog:
         if self.by_signal:
             signal.pthread_kill(self.thread, signal.SIGVTALRM)
         else:
-            _raise_in(self.thread, _Interrupt)
+            _raise_in(self.thread)
 
     def on_signal(self, signum: int, frame: FrameType | None) -> None:
         if not self.watched.ended:
