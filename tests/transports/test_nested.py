@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import sys
@@ -19,6 +20,7 @@ from turnstop.abc import RemoteTurn, Request
 from turnstop.adapters.local import Work, open_local
 from turnstop.events import Text
 from turnstop.transports.children import start_child
+from turnstop.transports.offspring import make_mark
 from turnstop.transports.proctable import has_table
 
 pytestmark = pytest.mark.skipif(not has_table(), reason="no process table is shown here")
@@ -114,3 +116,11 @@ async def test_what_an_inner_turnstop_has_begun_ends_with_the_outer_turn(
                     break
             assert turn.settlement.clean
             assert not runs(pids[0])
+
+
+@pytest.mark.parametrize("value", ["a=b", "a.b", "a b", "ä"])
+def test_a_marks_name_is_one_that_every_shell_keeps(value: str) -> None:
+    name, _ = make_mark("MARK", value)
+    assert re.fullmatch(r"[A-Z]\w*", name, re.ASCII)
+    assert make_mark("MARK", value)[0] == name
+    assert make_mark("MARK", value.upper())[0] != name
