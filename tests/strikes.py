@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dis
 import signal
+import sqlite3
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
@@ -19,6 +20,7 @@ import pytest
 import trio
 
 import turnstop
+from turnstop import _sqlite
 from turnstop.testing._determinism import deterministic
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "is_bare",
     "is_told",
     "lines_of",
+    "opened",
     "strike",
     "strike_at",
     "sweep_lines",
@@ -76,6 +79,20 @@ def default_handler() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[sqlite3.Connection]:
+    """The connections that our code opens. Import it where it is to be used."""
+    opened: list[sqlite3.Connection] = []
+
+    def open_noted(path: Path) -> sqlite3.Connection:
+        opened.append(connect(path))
+        return opened[-1]
+
+    connect = _sqlite._open
+    monkeypatch.setattr(_sqlite, "_open", open_noted)
+    return opened
 
 
 def files_of(*modules: str) -> frozenset[str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import trio
-from strikes import default_handler, files_of, is_bare, lines_of, sweep_lines, sweep_steps
+from strikes import default_handler, files_of, is_bare, lines_of, opened, sweep_lines, sweep_steps
 from trio.testing import MockClock
 
 from turnstop import _sqlite
@@ -23,7 +23,7 @@ from turnstop.claims._stores import open_sqlite_store
 
 from .stores import Moody
 
-__all__ = ["default_handler"]
+__all__ = ["default_handler", "opened"]
 
 CLAIMS = files_of(
     "claims/_claim", "claims/_claims", "claims/_lease", "claims/_register", "claims/_stores"
@@ -200,19 +200,6 @@ class DatabaseAlone(OnFile):
     async def main(self) -> None:
         async with _sqlite.open_database(self.path, _sqlite.Schema(b"test", 1, ())) as database:
             await database.read(lambda one: one.execute("SELECT 1").fetchall())
-
-
-@pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[sqlite3.Connection]:
-    opened: list[sqlite3.Connection] = []
-
-    def open_noted(path: Path) -> sqlite3.Connection:
-        opened.append(connect(path))
-        return opened[-1]
-
-    connect = _sqlite._open
-    monkeypatch.setattr(_sqlite, "_open", open_noted)
-    return opened
 
 
 def test_ctrl_c_on_any_line_leaves_no_file_open(

@@ -12,12 +12,11 @@ from types import CodeType
 
 import pytest
 import trio
-from strikes import default_handler, files_of, is_bare, lines_of, sweep_lines, sweep_steps
+from strikes import default_handler, files_of, is_bare, lines_of, opened, sweep_lines, sweep_steps
 
-from turnstop import _sqlite
 from turnstop.journal import open_journal
 
-__all__ = ["default_handler"]
+__all__ = ["default_handler", "opened"]
 
 JOURNAL = files_of("journal/_journal", "journal/_entering", "journal/_session", "_sqlite")
 
@@ -58,19 +57,6 @@ class Scene:
             kinds = database.execute("SELECT kind FROM records ORDER BY number").fetchall()
             assert not self.saved or ("admitted",) in kinds
             assert not self.noted or ("address",) in kinds
-
-
-@pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[sqlite3.Connection]:
-    opened: list[sqlite3.Connection] = []
-
-    def open_noted(path: Path) -> sqlite3.Connection:
-        opened.append(connect(path))
-        return opened[-1]
-
-    connect = _sqlite._open
-    monkeypatch.setattr(_sqlite, "_open", open_noted)
-    return opened
 
 
 def test_ctrl_c_on_any_line_leaves_nothing_of_a_journal(

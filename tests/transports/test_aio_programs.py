@@ -32,22 +32,21 @@ trio.run(main)
 print("went on")
 """
 
+CALL = """
+async def use(aio):
+    await aio.call(work)
+"""
+
 IN_FLIGHT = """
 async def work():
     ready()
     await asyncio.get_running_loop().create_future()
-
-async def use(aio):
-    await aio.call(work)
 """
 SPINS = """
 async def work():
     ready()
     while True:
         sum(range(100))
-
-async def use(aio):
-    await aio.call(work)
 """
 SPINS_IN_A_CHILD = """
 async def spin():
@@ -57,18 +56,12 @@ async def spin():
 
 async def work():
     await asyncio.gather(spin(), asyncio.sleep(1000))
-
-async def use(aio):
-    await aio.call(work)
 """
 SPINS_WITHOUT_BLOCKING = """
 async def work():
     ready()
     while True:
         await asyncio.sleep(0)
-
-async def use(aio):
-    await aio.call(work)
 """
 SWALLOWS = """
 async def work():
@@ -78,9 +71,6 @@ async def work():
             await asyncio.sleep(1000)
         except asyncio.CancelledError:
             pass
-
-async def use(aio):
-    await aio.call(work)
 """
 SWALLOWS_AND_SPINS = """
 async def work():
@@ -90,9 +80,6 @@ async def work():
             await asyncio.sleep(0)
         except asyncio.CancelledError:
             pass
-
-async def use(aio):
-    await aio.call(work)
 """
 IN_A_THREAD = """
 def block():
@@ -106,9 +93,6 @@ BLOCKS_IN_C = """
 async def work():
     ready()
     time.sleep(1000)
-
-async def use(aio):
-    await aio.call(work)
 """
 IN_A_CALLBACK = """
 def spin():
@@ -119,9 +103,6 @@ def spin():
 async def work():
     asyncio.get_running_loop().call_soon(spin)
     await asyncio.sleep(1000)
-
-async def use(aio):
-    await aio.call(work)
 """
 BLOCKS_TWICE = """
 def spin():
@@ -134,9 +115,6 @@ async def work():
     loop.call_soon(spin)
     loop.call_soon(spin)
     await asyncio.sleep(1000)
-
-async def use(aio):
-    await aio.call(work)
 """
 SWALLOWS_EVERYTHING = """
 kept = []
@@ -153,9 +131,6 @@ async def work():
     await asyncio.sleep(0)
     ready()
     await refuse()
-
-async def use(aio):
-    await aio.call(work)
 """
 STARTS_WHAT_REFUSES = """
 kept = []
@@ -176,9 +151,6 @@ async def work():
             await asyncio.sleep(0)
         except asyncio.CancelledError:
             pass
-
-async def use(aio):
-    await aio.call(work)
 """
 OPENS_WHAT_REFUSES = """
 kept = []
@@ -203,9 +175,6 @@ async def work():
             await anext(kept[-1])
         except asyncio.CancelledError:
             pass
-
-async def use(aio):
-    await aio.call(work)
 """
 SUBMITS = """
 async def work():
@@ -216,9 +185,6 @@ async def work():
             await asyncio.sleep(0)
         except asyncio.CancelledError:
             pass
-
-async def use(aio):
-    await aio.call(work)
 """
 SWALLOWS_BY_TIMEOUTS = """
 async def work():
@@ -229,9 +195,6 @@ async def work():
                 await asyncio.sleep(1000)
         except BaseException:
             pass
-
-async def use(aio):
-    await aio.call(work)
 """
 SWALLOWS_IN_A_GROUP = """
 async def work():
@@ -242,12 +205,9 @@ async def work():
                 await asyncio.sleep(1000)
             except asyncio.CancelledError:
                 pass
-
-async def use(aio):
-    await aio.call(work)
 """
 INTERRUPTED = {
-    name: globals()[name]
+    name: CALL + globals()[name]
     for name in (
         "IN_FLIGHT",
         "SPINS",
@@ -353,9 +313,6 @@ async def work():
     await asyncio.sleep(0.1)
     asyncio.get_running_loop().call_soon(interrupt)
     await asyncio.gather(*spinning)
-
-async def use(aio):
-    await aio.call(work)
 """
 
 
@@ -377,15 +334,12 @@ async def work():
         0.1, loop.call_soon_threadsafe, [print, "a thread's function ran when the loop had ended"]
     ).start()
     await waiting
-
-async def use(aio):
-    await aio.call(work)
 """
 
 
 @pytest.mark.parametrize("body", [BETWEEN_STEPS, IN_A_CALLBACK_OF_A_GROUP], ids=["steps", "group"])
 def test_an_interrupt_between_the_steps_of_tasks_ends_the_program(body: str, host: str) -> None:
-    with begin(body, host) as program:
+    with begin(CALL + body, host) as program:
         out, err = end(program)
     assert out == ""
     assert err.rstrip().endswith("KeyboardInterrupt")

@@ -124,7 +124,6 @@ class HostedLoop:
         loop = self._loop
         del loop.stop
         loop._stopped.set()
-        loop._queue_handle = lambda handle: handle
         # Held until the end: what nobody holds is destroyed, and so runs.
         queued: list[asyncio.Handle] = []
         with suppress(trio.WouldBlock):
@@ -133,7 +132,7 @@ class HostedLoop:
         # Where it still waits for something to do.
         loop._q_send.send_nowait(asyncio.Handle(int, (), loop))
         loop._asyncgens = weakref.WeakSet()
-        # Timers, and what threads send, are in no such queue.
+        # Timers are in no such queue, and what comes from here on is not run either.
         loop._main_loop_one = _run_none
         forsake(loop)
 
