@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import pytest
 
-__all__ = ["find_run", "name_run", "sweep"]
+__all__ = ["find_run", "look", "name_run", "sweep"]
 
 # As `turnstop.lab.environments` has it, which needs more than the core's tests have.
 VARIABLE = "TURNSTOP_LAB_RUN"
@@ -52,7 +52,7 @@ def read(pid: int, name: str) -> bytes:
 
 
 def look(pid: int) -> Process | None:
-    """The process, if it lives; zombies do not."""
+    """The process, if it lives: not a zombie, nor one that is just being reaped."""
     fields = read(pid, "stat").rpartition(b")")[2].split()
     if not fields or fields[0] in b"ZX":
         return None

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 import trio
 from click.testing import CliRunner, Result
+from runs import look
 
 from turnstop.cli.main import _COMMANDS, main
 from turnstop.cli.probe import session
@@ -97,11 +98,7 @@ def probe(*args: str) -> Result:
 
 
 def is_alive(file: str) -> bool:
-    try:
-        stat = Path(f"/proc/{Path(file).read_text()}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
+    return look(int(Path(file).read_text())) is not None
 
 
 def test_an_honest_stranger_is_green() -> None:

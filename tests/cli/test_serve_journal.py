@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from programs import COMMAND, environment, is_settled, is_text, serve
+from runs import look
 
 OVENS = """
 import os
@@ -61,13 +62,6 @@ async def open_ovens():
 """
 
 
-def runs(pid: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-
-
 def test_what_a_killed_server_has_left_is_ended_before_its_room_goes_on(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -78,20 +72,20 @@ def test_what_a_killed_server_has_left_is_ended_before_its_room_goes_on(
         pid = int(program.wait_for(is_text)["delta"].split()[1])
         program.process.kill()
         program.process.wait()
-    assert runs(pid)
-    request.addfinalizer(lambda: os.kill(pid, signal.SIGKILL) if runs(pid) else None)
+    assert look(pid)
+    request.addfinalizer(lambda: os.kill(pid, signal.SIGKILL) if look(pid) else None)
     with serve(*args, cwd=tmp_path) as program:
         # The message is not done, and is begun again: by then the old turn has ended.
         again = int(program.wait_for(is_text)["delta"].split()[1])
         assert again != pid
-        assert not runs(pid)
+        assert not look(pid)
         old = program.wait_for(is_settled)
         assert (old["ending"], old["request"]["kind"]) == ("stopped", "recovery")
         program.told("interrupt", "kitchen")
         program.wait_for(lambda one: is_settled(one) and one["turn_id"] != old["turn_id"])
         code, err = program.end(signal.SIGTERM)
         assert code == 0
-        assert not runs(again)
+        assert not look(again)
     assert "of a process that is gone has settled: stopped" in err
 
 

@@ -9,11 +9,11 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from runs import look
 
 import turnstop
 from turnstop.abc import RemoteTurn, Request
@@ -78,13 +78,6 @@ async def bake(work: Work) -> None:
     await trio.sleep_forever()
 
 
-def runs(pid: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-
-
 @pytest.fixture
 def pids() -> Iterator[list[int]]:
     found = list[int]()
@@ -112,10 +105,10 @@ async def test_what_an_inner_turnstop_has_begun_ends_with_the_outer_turn(
             async with rooms.turn("outer", inner) as turn:
                 async for event in turn:
                     pids.append(int(event.delta))
-                    assert runs(pids[0])
+                    assert look(pids[0])
                     break
             assert turn.settlement.clean
-            assert not runs(pids[0])
+            assert not look(pids[0])
 
 
 @pytest.mark.parametrize("value", ["a=b", "a.b", "a b", "ä"])
