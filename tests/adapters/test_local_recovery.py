@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from runs import look
 
 from turnstop import Ending, Proof, Settlement, StopBudget, open_rooms
 from turnstop.adapters.local import ThreadWork, Work, open_local
@@ -82,24 +83,20 @@ async def recover(path: Path, budget: StopBudget | None = None) -> list[Settleme
     return found
 
 
-def is_there(pid: int) -> bool:
-    return Path(f"/proc/{pid}/cmdline").exists() and bool(Path(f"/proc/{pid}/cmdline").read_bytes())
-
-
 @pytest.mark.parametrize("kind", ["coroutine", "thread"])
 async def test_its_work_has_ended_with_it_and_its_programs_are_ended(
     tmp_path: Path, kind: str
 ) -> None:
     path = tmp_path / "turns.db"
     with owner(path, kind) as (_, program):
-        assert is_there(program)
-    assert is_there(program)
+        assert look(program)
+    assert look(program)
     (found,) = await recover(path)
     assert (found.ending, found.proof, found.clean) == (Ending.STOPPED, Proof.PROCESS, True)
     assert found.request is not None
     assert found.request.kind == "recovery"
     assert found.errors == ()
-    assert not is_there(program)
+    assert not look(program)
     assert await recover(path) == []
 
 
@@ -108,7 +105,7 @@ async def test_one_that_stands_still_has_not_left_anything(tmp_path: Path) -> No
     with owner(path, "coroutine") as (pid, program):
         os.kill(pid, signal.SIGSTOP)
         assert await recover(path) == []
-        assert is_there(program)
+        assert look(program)
     assert len(await recover(path)) == 1
 
 
@@ -124,10 +121,10 @@ async def test_a_functions_programs_are_ended_with_its_turn(tmp_path: Path) -> N
             while not (told.exists() and told.read_text()):  # noqa: ASYNC110 - another program's
                 await trio.sleep(0.005)
             program = int(told.read_text())
-            assert is_there(program)
+            assert look(program)
     assert turn.settlement is not None
     assert (turn.ending, turn.settlement.clean) == (Ending.STOPPED, True)
-    assert not is_there(program)
+    assert not look(program)
 
 
 async def test_a_program_that_a_thread_waits_for_is_ended(tmp_path: Path) -> None:
@@ -142,7 +139,7 @@ async def test_a_program_that_a_thread_waits_for_is_ended(tmp_path: Path) -> Non
         async with rooms.turn("kitchen", "bake") as turn:
             while not (told.exists() and told.read_text()):  # noqa: ASYNC110 - another program's
                 await trio.sleep(0.005)
-    assert not is_there(int(told.read_text()))
+    assert not look(int(told.read_text()))
     assert turn.settlement is not None
     assert "sh" not in str(turn.settlement.survivors)
 
@@ -178,7 +175,7 @@ async def test_a_thread_whose_program_is_deaf_is_stopped_too(tmp_path: Path) -> 
         async with rooms.turn("kitchen", "bake") as turn:
             while not (told.exists() and told.read_text()):  # noqa: ASYNC110 - another program's
                 await trio.sleep(0.005)
-    assert not is_there(int(told.read_text()))
+    assert not look(int(told.read_text()))
     assert turn.settlement is not None
     assert (turn.ending, turn.settlement.clean) == (Ending.STOPPED, True)
 
