@@ -18,7 +18,7 @@ import pytest
 import turnstop
 
 FLOORS: dict[str, tuple[str, ...]] = {
-    "F0": ("abc", "events", "_errors", "_ending", "_records", "_budget"),
+    "F0": ("abc", "events", "_errors", "_ending", "_records", "_budget", "_functions"),
     "F1": (
         "_service",
         "_gate",

@@ -7,7 +7,7 @@ from typing import Any
 
 import trio
 
-from turnstop.claims import MemoryStore
+from turnstop.claims import ClaimLapsed, MemoryStore
 
 
 class Moody:
@@ -20,17 +20,25 @@ class Moody:
         self.hanging: set[str] = set()
         # What was asked is done, and the answer gets lost.
         self.mute: set[str] = set()
+        # It says by an error that there is no such lease.
+        self.denying: set[str] = set()
+        # Seconds until what was asked is answered.
+        self.slow: dict[str, float] = {}
 
     async def _do(self, name: str, *args: Any) -> Any:
         self.asked.append(name)
         if name in self.failing:
             await trio.lowlevel.checkpoint()
             raise OSError("no route to the store")
+        if name in self.denying:
+            await trio.lowlevel.checkpoint()
+            raise ClaimLapsed(1, "a")
         if name in self.hanging:
             await trio.sleep_forever()
         found = await getattr(self.inner, name)(*args)
         if name in self.mute:
             await trio.sleep_forever()
+        await trio.sleep(self.slow.get(name, 0))
         return found
 
     async def acquire(self, wanted: Any) -> int:

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
@@ -225,6 +226,27 @@ async def test_siblings_inside_refuse_each_other_outside_of_it(claims: Claims) -
     assert len({*found} & {("a", "c"), ("c/y",)}) == 1
 
 
+async def test_a_hold_inside_does_not_end_what_others_work_under(
+    claims: Claims, others: Claims
+) -> None:
+    async with claims.hold(["a"], holder="server", ttl=30) as claim:
+        async with claims.hold(["a/x"], holder="task") as inside:
+            inside.let_lapse()
+        await trio.sleep(100)
+        await claim.check("a/y")
+        assert not await is_free(others, "a/y")
+
+
+async def test_the_first_token_of_a_store_may_be_0(others: Claims) -> None:
+    class FromZero(Moody):
+        async def acquire(self, wanted: Any) -> int:
+            return await super().acquire(attrs.evolve(wanted, within=())) - 1
+
+    async with open_claims(FromZero()) as claims, claims.hold(["a"], holder="me") as claim:
+        async with claims.hold(["a/x"], holder="me") as inside:
+            assert claim.token == inside.token == 0
+
+
 async def test_who_outlives_the_block_holds_nothing(claims: Claims, others: Claims) -> None:
     lost, token, left = [], 0, trio.Event()
 
@@ -261,6 +283,30 @@ async def test_what_has_lapsed_is_not_entered_once_more(claims: Claims, store: M
         with pytest.raises(ClaimLapsed):
             async with claims.hold(["a/x"], holder="step"):
                 raise AssertionError
+        assert claim.why_lost == "the store holds it no more"
+
+
+@pytest.mark.parametrize("how", ["inside", "renewed no more", "check"])
+async def test_a_store_may_say_by_an_error_that_it_has_lapsed(
+    how: str, claims: Claims, store: Moody
+) -> None:
+    async with claims.hold(["a"], holder="turn", ttl=30) as claim:
+        store.denying = {"renew", "check"}
+        if how == "renewed no more":
+            claim.let_lapse()
+        with pytest.raises(ClaimLapsed):
+            if how == "check":
+                await claim.check("a")
+            else:
+                async with claims.hold(["a/x"], holder="step"):
+                    raise AssertionError
+        assert claim.lost.is_set() == (how != "check")
+
+
+async def test_a_renewal_that_finds_it_lapsed_ends_no_block(claims: Claims, store: Moody) -> None:
+    async with claims.hold(["a"], holder="turn", ttl=30) as claim:
+        store.denying = {"renew", "release"}
+        await trio.sleep(20)
         assert claim.why_lost == "the store holds it no more"
 
 
@@ -455,6 +501,18 @@ async def test_a_store_that_is_down_refuses(claims: Claims, store: Moody) -> Non
     assert isinstance(caught.value.__cause__, OSError)
 
 
+async def test_an_answer_that_comes_after_its_time_is_no_claim(
+    claims: Claims, others: Claims, store: Moody
+) -> None:
+    store.slow = {"acquire": 30}
+    with pytest.raises(ClaimsUnavailable, match=r"over 30 s to answer"):
+        async with claims.hold(["a"], holder="turn", ttl=30):
+            raise AssertionError
+    assert await is_free(others, "a")
+    async with claims.hold(["a"], holder="turn", ttl=30.5) as claim:
+        await claim.check("a")
+
+
 async def test_by_choice_it_works_without(
     claims: Claims, store: Moody, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -591,6 +649,26 @@ async def test_what_is_async_would_not_be_guarded(claims: Claims) -> None:
         for call in (partial(claim.write, "a"), partial(claims.write, 1, "a")):
             with pytest.raises(TypeError, match="is async"):
                 await call(write)
+
+
+class Writes:
+    async def __call__(self) -> None:
+        raise AssertionError
+
+
+@pytest.mark.parametrize("fn", [Writes(), lambda: Writes()(), lambda: (x for x in "x")])
+async def test_what_would_write_later_is_not_taken_for_written(claims: Claims, fn: Any) -> None:
+    async with claims.hold(["a"], holder="me") as claim:
+        for call in (partial(claim.write, "a"), partial(claims.write, 1, "a")):
+            with pytest.raises(TypeError, match="an ordinary function's call"):
+                await call(fn)
+
+
+async def test_nor_where_it_works_without(claims: Claims, store: Moody) -> None:
+    store.failing = {"acquire", "release"}
+    async with claims.hold(["a"], holder="me", or_unclaimed=True) as claim:
+        with pytest.raises(TypeError, match="an ordinary function's call"):
+            await claim.write("a", lambda: (x for x in "x"))
 
 
 @pytest.mark.parametrize("store", [None, 3, b"claims.db"])

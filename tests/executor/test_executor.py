@@ -408,7 +408,9 @@ async def test_what_ends_the_program_leaves_no_task_untold() -> None:
         async with open_executor(agent) as executor:
             tasks += [executor.submit("r", None) for _ in range(2)]
             await trio.sleep_forever()
-    assert [task.outcome.state for task in tasks] == [CANCELED, CANCELED]
+    # Nobody has cancelled the one that has ended it.
+    assert [task.outcome.state for task in tasks] == [FAILED, CANCELED]
+    assert isinstance(tasks[0].outcome.error, SystemExit)
 
 
 async def test_what_is_said_in_one_step_is_all_heard() -> None:

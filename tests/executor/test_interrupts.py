@@ -314,6 +314,12 @@ def test_ctrl_c_at_any_step_has_each_task_told_once() -> None:
     assert wrong == []
 
 
+def test_ctrl_c_at_any_step_of_a_decision_keeps_no_lock() -> None:
+    steps, wrong = sweep_steps(Scene, lambda code: code.co_qualname == "Decision.make")
+    assert steps > 100
+    assert wrong == []
+
+
 @pytest.mark.parametrize(
     ("kind", "ends"),
     [(Threaded, ["COMPLETED", "INPUT_REQUIRED", "CANCELED"]), (Left, ["FAILED"])],

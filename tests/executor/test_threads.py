@@ -290,7 +290,41 @@ async def test_a_step_is_not_begun_where_a_thread_was_left_behind() -> None:
         gate.open.set()
         await until(lambda: not executor.statistics().stragglers)
     assert calls == []
-    assert ["left a thread" in error for error in errors] == [True, True]
+    assert "left a thread" in errors[0]
+    assert "begins no thread" in errors[1]
+    assert len(errors) == 2
+
+
+async def test_a_step_that_is_not_begun_is_no_thread_that_was_left(claimed: Claimed) -> None:
+    """An async function is waited for; its clean-up comes to it when the budget is over."""
+    calls: list[str] = []
+
+    async def agent(job: Job) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await until(lambda: executor.statistics().stragglers)
+                await job.step(calls.append, "tidied up")
+
+    with trio.fail_after(PATIENCE):
+        async with open_executor(
+            agent, claim=claimed.claim, budget=StopBudget(0.1, 0.1)
+        ) as executor:
+            task = executor.submit("r", None)
+            await until(lambda: task.state is TaskState.WORKING)
+    assert (task.outcome.state, calls) == (CANCELED, [])
+    assert executor.statistics().stragglers == ()
+    assert await claimed.is_free()
+
+
+async def test_who_says_by_itself_that_it_was_stopped_has_failed() -> None:
+    def work(job: ThreadJob) -> None:
+        raise Stopped
+
+    async with open_executor(work) as executor:
+        outcome = await executor.submit("r", None).wait()
+    assert (outcome.state, type(outcome.error)) == (FAILED, BackendLost)
 
 
 async def test_no_step_and_no_function_waits_for_the_threads_of_others() -> None:

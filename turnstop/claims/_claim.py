@@ -9,7 +9,7 @@ from typing import TypeVar, TypeVarTuple, final
 import trio
 
 from ._lease import Lease
-from ._register import check_writes
+from ._register import check_writes, check_written
 from ._scopes import check_scope, covers
 
 __all__ = ["Claim"]
@@ -30,8 +30,9 @@ class Claim:
             under the claim is refused from here on.
     """
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: Lease, *, is_inside: bool = False) -> None:
         self._lease = lease
+        self._is_inside = is_inside
         self.scopes = lease.wanted.scopes
         self.holder = lease.wanted.holder
         self.token = lease.token
@@ -61,9 +62,11 @@ class Claim:
     def let_lapse(self) -> None:
         """Renew it no more: its work counts as over, whatever its block still does.
 
-        What never comes to its end thereby frees its scopes, a ttl after the last renewal.
+        What never comes to its end thereby frees its scopes, a ttl after the last renewal. Of a
+        `hold` inside another one it does nothing: others may work under what that holds.
         """
-        self._lease.is_over = True
+        if not self._is_inside:
+            self._lease.is_over = True
 
     def leave_held(self) -> None:
         """Do not release it when its block is left: something of its work goes on, a thread say.
@@ -100,7 +103,8 @@ class Claim:
         Raises:
             ClaimLapsed: it is not held: nothing was called.
             ClaimsUnavailable: the store does not answer: nothing was called.
-            TypeError: `fn` is async: it would write when nobody guards it any more.
+            TypeError: `fn` is async, or has only made something that would write later, when
+                nobody guards it any more.
 
         **Cancellation:** it is called to its end, or not at all.
         """
@@ -108,7 +112,7 @@ class Claim:
         self._see_that_it_covers(scope)
         if self.token is None:
             # By choice: it has scopes, and nobody was there to grant them.
-            return await trio.to_thread.run_sync(fn, *args)
+            return check_written(await trio.to_thread.run_sync(fn, *args))
         return await self._lease.register.write(self.token, scope, partial(fn, *args))
 
     def _see_that_it_covers(self, scope: str) -> None:

@@ -18,7 +18,7 @@ from trio.lowlevel import enable_ki_protection
 
 from .._service import open_service, see_through
 from ._claim import Claim
-from ._errors import ClaimRefused, ClaimsUnavailable
+from ._errors import ClaimLapsed, ClaimRefused, ClaimsUnavailable
 from ._lease import Lease
 from ._register import Register, check_writes
 from ._scopes import check_scopes, covers
@@ -79,7 +79,8 @@ class Claims:
 
         Raises:
             ClaimRefused: somebody else holds one of them.
-            ClaimsUnavailable: the store does not answer.
+            ClaimsUnavailable: the store does not answer, or took longer than `ttl` to do it.
+            ClaimLapsed: they are a part of what a block around this one has held, and has lost.
             MalformedScope: one of them names none.
             ValueError: `ttl` or `progress_within` is out of range, or `holder` is empty.
 
@@ -92,7 +93,7 @@ class Claims:
             await around.affirm()
             if around.lost.is_set():
                 raise self._register.stale_at(around.token, wanted.scopes[0])
-            yield Claim(around)
+            yield Claim(around, is_inside=True)
             return
         lease = await self._enter(wanted, progress_within, or_unclaimed)
         before = _around.set((*_around.get(), lease))
@@ -109,13 +110,14 @@ class Claims:
                 _around.reset(before)
 
     def _wanted(self, scopes: tuple[str, ...], holder: str, ttl: float) -> Wanted:
-        within = [lease.token for lease in self._live_around() if lease.token]
+        within = [lease.token for lease in self._live_around() if lease.token is not None]
         return Wanted(uuid.uuid4().hex, scopes, holder, ttl, within)
 
     def _live_around(self) -> list[Lease]:
         # One that works without a claim covers nothing: the store may answer by now.
-        live = [lease for lease in _around.get() if lease.token and not lease.lost.is_set()]
-        return [lease for lease in live if lease.register is self._register]
+        live = [lease for lease in _around.get() if not lease.lost.is_set()]
+        mine = [lease for lease in live if lease.register is self._register]
+        return [lease for lease in mine if lease.token is not None]
 
     def _find_around(self, wanted: Wanted) -> Lease | None:
         for lease in self._live_around():
@@ -134,6 +136,9 @@ class Claims:
             return make(token=None)
         try:
             token = await register.ask(register.store.acquire, wanted)
+            if trio.current_time() >= asked + wanted.ttl:
+                # Somebody else may have been granted it since.
+                raise ClaimsUnavailable(f"the claims' store took over {wanted.ttl} s to answer")
         except ClaimRefused:
             register.refused += 1
             raise
@@ -173,6 +178,8 @@ class Claims:
             try:
                 await register.insist(register.store.release, wanted.lease)
                 why = ""
+            except ClaimLapsed:
+                why = ""
             except ClaimsUnavailable as error:
                 why = str(error)
 
@@ -211,7 +218,8 @@ class Claims:
         Raises:
             ClaimLapsed: the claim has it not, or no more: nothing was called.
             ClaimsUnavailable: the store does not answer: nothing was called.
-            TypeError: `fn` is async: it would write when nobody guards it any more.
+            TypeError: `fn` is async, or has only made something that would write later, when
+                nobody guards it any more.
 
         **Cancellation:** it is called to its end, or not at all.
         """

@@ -101,7 +101,7 @@ class Lease:
         with trio.move_on_at(self._until):
             # That the store fails is no reason to give it up.
             with suppress(ClaimsUnavailable):
-                if not await self.register.ask(check, self.token, scope):
+                if not await self.register.is_live(check, self.token, scope):
                     self._lapse("the store holds it no more")
 
     async def renew(self) -> None:
@@ -111,7 +111,9 @@ class Lease:
         # Where it does not answer in that time there is nothing left to be renewed.
         with trio.move_on_at(self._until):
             try:
-                is_live = await self.register.ask(store.renew, self.wanted.lease, self.wanted.ttl)
+                is_live = await self.register.is_live(
+                    store.renew, self.wanted.lease, self.wanted.ttl
+                )
             except ClaimsUnavailable as error:
                 self._leave_it(str(error))
             else:

@@ -12,22 +12,30 @@ import attrs
 import outcome
 
 from .._calls import unprotected
+from .._functions import check_made, is_async
 from ._errors import ClaimLapsed, ClaimRefused, ClaimsUnavailable
 from ._scopes import check_scope
 from ._store import ClaimStore
 
-__all__ = ["Register", "check_writes"]
+__all__ = ["Register", "check_writes", "check_written"]
 
 Result = TypeVar("Result")
 Args = TypeVarTuple("Args")
 
 logger = logging.getLogger("turnstop.claims")
 
+_GUARDED = "what guards its write is an ordinary function's call"
+
 
 def check_writes(fn: Callable[..., object]) -> None:
     """Raise TypeError for a function that would write after its call has returned."""
-    if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
-        raise TypeError(f"{fn!r} is async: what guards its write is an ordinary function's call")
+    if is_async(fn) or inspect.isasyncgenfunction(fn):
+        raise TypeError(f"{fn!r} is async: {_GUARDED}")
+
+
+def check_written(result: Result) -> Result:
+    """The same, of one that could not be seen to be async before it was called."""
+    return check_made(result, _GUARDED)
 
 
 @attrs.define(eq=False)
@@ -56,9 +64,16 @@ class Register:
             self.failed += 1
             raise ClaimsUnavailable(f"the claims' store does not answer: {error}") from error
 
+    async def is_live(self, fn: Callable[[*Args], Awaitable[bool]], *args: *Args) -> bool:
+        """Ask the store whether a lease is; one that says by an error that it is not, says so."""
+        try:
+            return await self.ask(fn, *args)
+        except ClaimLapsed:
+            return False
+
     async def check(self, token: int, scope: str) -> None:
         """Raise `ClaimLapsed` unless the token has the scope now."""
-        if not await self.ask(self.store.check, token, check_scope(scope)):
+        if not await self.is_live(self.store.check, token, check_scope(scope)):
             raise self.stale_at(token, scope)
 
     async def write(self, token: int, scope: str, fn: Callable[[], Result]) -> Result:
@@ -69,7 +84,7 @@ class Register:
             found = await self.ask(self.store.write, token, check_scope(scope), captured)
         except ClaimLapsed:
             raise self.stale_at(token, scope) from None
-        return found.unwrap()
+        return check_written(found.unwrap())
 
     def stale_at(self, token: int | None, scope: str) -> ClaimLapsed:
         """Count what is refused."""

@@ -17,12 +17,12 @@ from trio.lowlevel import enable_ki_protection
 
 from .._budget import StopBudget
 from .._errors import BackendError, RoomsClosed
+from .._functions import is_async
 from .._records import OnlyMadeByUs
 from .._rooms import Rooms, open_rooms
 from .._unwrap import open_private_nursery
 from ._run import Claiming, Function, Functions
 from ._task import Hear, Outcome, Task, TaskState, call_unprotected, check_thread
-from ._threads import is_async
 
 __all__ = ["Executor", "ExecutorStatistics", "open_executor"]
 

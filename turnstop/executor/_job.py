@@ -15,10 +15,10 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from .._calls import unprotected
+from .._functions import check_made, is_async
 from .._records import OnlyMadeByUs
 from ..events import Event
 from ._task import Task
-from ._threads import check_made, is_async
 
 __all__ = ["Job", "Stopped", "ThreadJob"]
 

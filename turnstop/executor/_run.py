@@ -12,10 +12,10 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from .._calls import unprotected
+from .._functions import check_made
 from ..abc import Emit, End, How, Request
 from ._job import Job, Stopped, ThreadJob
 from ._task import Holding, InputRequired, Task, TaskState
-from ._threads import check_made
 
 __all__ = ["Claiming", "Function", "Functions", "Holding"]
 
@@ -72,6 +72,7 @@ class Run:
             task.over.set()
         return End(How.CANCELLED if task.is_cancelled else How.COMPLETED)
 
+    @enable_ki_protection
     async def cancel(self, sent: Callable[[], None]) -> None:
         """Decide it, where that is still open."""
         self.task.abort()
@@ -99,8 +100,9 @@ class Run:
                 await self.task.threads.run(self._call_in_thread, job)
             else:
                 self._decide(await unprotected(self.functions.fn, job))
-        except Exception as error:
-            # Now, and not when its claim is released: a cancel until then comes too late.
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            # Now, and not when its claim is released: a cancel until then comes too late. So does
+            # the one by which its whole program ends.
             self._fail(error)
             raise
 
@@ -112,7 +114,7 @@ class Run:
         except Stopped:
             pass
 
-    def _fail(self, error: Exception) -> bool:
+    def _fail(self, error: BaseException) -> bool:
         return self.task.decide(TaskState.FAILED, error=error, text=_text_of(error))
 
     def _decide(self, result: object) -> None:

@@ -123,6 +123,7 @@ class Decision:
     made: Outcome | None = None
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
+    @enable_ki_protection
     def make(self, outcome: Outcome) -> bool:
         """Whether this is it; False where there was one before."""
         with self._lock:
@@ -252,8 +253,11 @@ class Task(metaclass=OnlyMadeByUs):
     def conclude(self) -> Outcome:
         """The work has ended: say what became of it.
 
-        What nobody has decided never began, or has ended its whole program: it was not to go on.
+        What nobody has decided never began; or it was left in some other way, which is no cancel.
         """
+        if self._working:
+            text = "its function was left without a result and without an error of its own"
+            self.decide(TaskState.FAILED, error=BackendLost(text), text=text)
         self.decide(TaskState.CANCELED)
         assert self._decision.made is not None
         self.outcome = self._left() if self.threads.left else self._decision.made

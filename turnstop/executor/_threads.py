@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import math
 from collections.abc import Callable
@@ -11,30 +10,12 @@ from typing import Any
 import attrs
 import trio
 
-__all__ = ["Threads", "check_made", "is_async"]
+__all__ = ["Threads"]
 
 logger = logging.getLogger("turnstop.executor")
 
 # Not Trio's own limiter: who is cancelled while it waits for a thread would begin all the same.
 _UNLIMITED = math.inf
-
-
-def is_async(fn: Callable[..., object]) -> bool:
-    """Whether calling it makes something to be awaited, as far as it can be seen."""
-    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)
-
-
-def check_made(result: object, instead: str) -> object:
-    """Return what a call returned, unless that has only made something that nobody will run.
-
-    Raises:
-        TypeError: it has.
-    """
-    if inspect.iscoroutine(result):
-        result.close()
-    elif not (inspect.isgenerator(result) or inspect.isasyncgen(result)):
-        return result
-    raise TypeError(f"the function only made {result!r}: {instead}")
 
 
 @attrs.define(eq=False)
@@ -62,6 +43,10 @@ class Threads:
 
     async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
         """Call it in a thread, and return what it returns."""
+        if self._leaving:
+            await trio.lowlevel.checkpoint()
+            # Nobody would wait for it. Its task has left nothing behind.
+            raise RuntimeError(f"the executor is closing, and begins no thread of {self.name}")
         me = object()
 
         def call() -> Any:
@@ -73,9 +58,6 @@ class Threads:
 
         with trio.CancelScope(shield=True) as waiting:
             self._waits.add(waiting)
-            if self._leaving:
-                # Nobody would wait for it: it is not begun.
-                waiting.cancel()
             try:
                 return await trio.to_thread.run_sync(
                     call,
