@@ -65,8 +65,9 @@ OUTSIDERS = {"F0": {"attrs"}, "F1": TRIO, "F2": TRIO, "F3": TRIO, "S": TRIO}
 ONLY_IN = {
     "trio_asyncio": {"transports.aio"},
     "asyncio": {
+        "executor._a2a_handler",
+        "executor._a2a_requests",
         "executor._a2a_work",
-        "executor.a2a",
         "lab.a2a_server",
         "lab._steering",
         "lab._parlant_engine",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -16,12 +17,13 @@ from turnstop.executor import Executor, InputRequired, Job, Outcome, TaskState, 
 
 pytest.importorskip("a2a.server.agent_execution")
 
+from a2a.auth.user import User
 from a2a.helpers import new_text_message
 from a2a.server.agent_execution import RequestContext
 from a2a.server.context import ServerCallContext
 from a2a.types import a2a_pb2 as wire
 
-from turnstop.executor._a2a_work import Work
+from turnstop.executor._a2a_work import Work, room_of
 from turnstop.executor.a2a import A2AExecutor
 
 PATIENCE = 20.0
@@ -51,21 +53,45 @@ class Queue:
     def is_closed(self) -> bool:
         return self.closed
 
+    async def close(self, immediate: bool = False) -> None:
+        assert not immediate
+        self.closed = True
+
     @property
     def states(self) -> list[Any]:
         return [one.status.state for one in self.said]
 
 
-def context_of(text: str, *, state: Any = None) -> RequestContext:
+class Known(User):
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def is_authenticated(self) -> bool:
+        return True
+
+    @property
+    def user_name(self) -> str:
+        return self._name
+
+
+def caller(name: str) -> ServerCallContext:
+    return ServerCallContext(user=Known(name)) if name else ServerCallContext()
+
+
+def context_of(
+    text: str, *, state: Any = None, user: str = "", context: str = "context"
+) -> RequestContext:
     message = new_text_message(text, role=wire.Role.ROLE_USER)
     found = RequestContext(
-        call_context=ServerCallContext(),
+        call_context=caller(user),
         request=wire.SendMessageRequest(message=message),
         task_id="task",
-        context_id="context",
+        context_id=context,
     )
     if state is not None:
-        found.current_task = wire.Task(id="task", status=wire.TaskStatus(state=state))
+        status = wire.TaskStatus(state=state)
+        found.current_task = wire.Task(id="task", context_id="context", status=status)
     return found
 
 
@@ -151,12 +177,80 @@ async def test_what_has_no_work_and_no_question_is_left_to_the_sdk() -> None:
 
     async def play() -> None:
         ours, queue = A2AExecutor(executor), Queue()
+        await ours.execute(context_of("answer"), queue)
+        said = list(queue.said)
         await ours.cancel(context_of("", state=wire.TASK_STATE_WORKING), queue)
         await ours.cancel(context_of(""), queue)
-        assert queue.said == []
+        assert queue.said == said
+        assert not queue.closed
+
+    async def answers(job: Job) -> None:
+        pass
+
+    async with open_executor(answers) as executor:
+        await on_a_loop(play)
+
+
+async def test_what_the_sdk_has_given_up_is_told_an_end_on_its_new_queue() -> None:
+    """Nobody else would say it there, nor close it: who would do so was cancelled before."""
+
+    async def play() -> None:
+        ours, queue = A2AExecutor(executor), Queue()
+        await ours.cancel(context_of("", state=wire.TASK_STATE_WORKING), queue)
+        assert queue.states == [wire.TASK_STATE_CANCELED]
+        assert queue.closed
 
     async with open_executor(agent) as executor:
         await on_a_loop(play)
+
+
+def test_no_user_comes_to_the_room_of_another() -> None:
+    texts = ["".join(one) for length in range(5) for one in product("/%2Fa", repeat=length)]
+    short = [text for text in texts if len(text) < 3]
+    whose = [*product(short, texts[1:]), *product(texts, short[1:])]
+    rooms = {room_of(context_of("", user=user, context=context)) for user, context in whose}
+    assert len(rooms) == len(set(whose))
+
+
+def test_a_room_is_named_after_its_user_and_context() -> None:
+    for user, context, room in [
+        ("", "kitchen", "kitchen"),
+        ("", "ann/kitchen", "/ann/kitchen"),
+        ("ann", "kitchen", "ann/kitchen"),
+        ("ann/kit@b.c", "chen/", "ann%2Fkit%40b.c/chen/"),
+        ("\udce4nn", "kitchen", "%ED%B3%A4nn/kitchen"),
+    ]:
+        assert room_of(context_of("", user=user, context=context)) == room
+    # A task that goes on is its own context's, whatever its message says.
+    going_on = context_of("", user="ann", state=wire.TASK_STATE_INPUT_REQUIRED, context="made up")
+    assert room_of(going_on) == "ann/context"
+
+
+async def test_the_room_is_the_one_that_was_named() -> None:
+    async def play() -> None:
+        ours = A2AExecutor(executor, room=lambda context: f"of {context.message.message_id}")
+        context = context_of("x")
+        await ours.execute(context, Queue())
+        assert rooms == [f"of {context.message.message_id}"]
+
+    async def tells(job: Job) -> None:
+        rooms.append(job.room)
+
+    rooms: list[str] = []
+    async with open_executor(tells) as executor:
+        await on_a_loop(play)
+
+
+async def test_what_comes_to_an_executor_that_is_closed_is_cancelled() -> None:
+    async def play() -> None:
+        ours, queue = A2AExecutor(executor), Queue()
+        ours.close()
+        await ours.execute(context_of("park"), queue)
+        assert queue.states == [wire.TASK_STATE_SUBMITTED, wire.TASK_STATE_CANCELED]
+
+    async with open_executor(agent) as executor:
+        await on_a_loop(play)
+    assert CALLS == []
 
 
 async def test_an_answer_that_comes_while_its_question_is_cancelled_runs_nothing() -> None:
@@ -313,7 +407,7 @@ async def test_a_loop_that_has_closed_before_the_end_is_told_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def begin() -> None:
-        Work(executor, context_of("park"), "park", Queue()).begin()
+        Work(executor, context_of("park"), "room", "park", Queue()).begin()
         while not CALLS:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.001)
 

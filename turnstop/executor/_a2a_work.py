@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
+from urllib.parse import quote
 
 from a2a.helpers import new_task_from_user_message, new_text_artifact, new_text_message
 from a2a.server.agent_execution import RequestContext
@@ -21,7 +22,7 @@ from ..events import Text
 from ._executor import Executor
 from ._task import Began, Outcome, Task, TaskState
 
-__all__ = ["Words", "Work"]
+__all__ = ["Words", "Work", "room_of"]
 
 logger = logging.getLogger("turnstop.executor.a2a")
 
@@ -31,6 +32,25 @@ _LOOK_EVERY: Final = 1.0
 def _sayable(text: str) -> str:
     """The text, with a question mark for each half of a character, which no message can hold."""
     return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+def _context_id_of(context: RequestContext) -> str:
+    # Who goes on with a task may leave its context out, and the SDK then makes up another.
+    task = context.current_task
+    return (task.context_id if task is not None else "") or context.context_id or ""
+
+
+def room_of(context: RequestContext) -> str:
+    """The caller's room of this context: no other user comes to it, whatever context they name.
+
+    A context's id is its client's choice. So a user's name stands before it, quoted, which leaves
+    no slash in it. Whoever has none has the bare context; where that has a slash in it, and might
+    be taken for a user's, one more stands before it: no room of a user's begins with a slash.
+    """
+    user, context_id = context.call_context.user.user_name, _context_id_of(context)
+    if not user and "/" not in context_id:
+        return context_id
+    return f"{quote(user, safe='', errors='surrogatepass')}/{context_id}"
 
 
 def _text_of(result: object) -> str:
@@ -47,7 +67,7 @@ class Words:
     """What is said of one task on its queue. A cancellation of asyncio's interrupts no word."""
 
     def __init__(self, context: RequestContext, queue: EventQueue) -> None:
-        self._task_id, self._context_id = context.task_id or "", context.context_id or ""
+        self._task_id, self._context_id = context.task_id or "", _context_id_of(context)
         self._queue = queue
         self._piece = ""
 
@@ -90,14 +110,20 @@ class Work:
         caller: whose message it is.
         asked: it was asked to stop.
         over: its end was told.
+        ended: set when nothing more is said of it.
     """
 
     def __init__(
-        self, executor: Executor, context: RequestContext, content: object, queue: EventQueue
+        self,
+        executor: Executor,
+        context: RequestContext,
+        room: str,
+        content: object,
+        queue: EventQueue,
     ) -> None:
         self._executor = executor
         # Its own id, by which its caller can cancel it, is the one that a refused claim names.
-        self._order = (context.context_id or "", content, context.task_id or None)
+        self._order = (room, content, context.task_id or None)
         self.caller = context.call_context
         self._queue = queue
         self._loop = asyncio.get_running_loop()
@@ -107,6 +133,7 @@ class Work:
         self._stopped = False
         self.asked = False
         self.over = False
+        self.ended = asyncio.Event()
 
     def begin(self) -> None:
         self._executor.token.run_sync_soon(self._trio_begin)
@@ -124,11 +151,15 @@ class Work:
 
         It could not be cancelled any more, and what it does would reach nobody.
         """
-        is_closed = getattr(self._queue, "is_closed", None)
-        if is_closed is not None and is_closed():
+        if self.is_lost():
             self.stop()
         elif not self.over:
             self._loop.call_later(_LOOK_EVERY, self.look)
+
+    def is_lost(self) -> bool:
+        """Whether nobody keeps what is said of it: the server has failed, closes, or is done."""
+        is_closed = getattr(self._queue, "is_closed", None)
+        return is_closed is not None and is_closed()
 
     async def next(self) -> Any:
         """What it says next.
@@ -167,6 +198,15 @@ class Work:
         self.stop()
         while not self.over:
             await self.next()
+
+    async def wait_ended(self, until: float) -> None:
+        """Until nothing more is said of it, or this time of the loop's clock.
+
+        **Cancellation:** (asyncio's) it goes on.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                await self.ended.wait()
 
     async def insist(self, saying: Any) -> None:
         """Say it to the end.
