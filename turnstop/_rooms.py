@@ -59,11 +59,18 @@ class Rooms(Generic[Content], metaclass=OnlyMadeByUs):
             room: the conversation. Its turns never overlap.
             content: what the backend takes: a str, or what its adapter documents.
             turn_id: names the turn, uniquely in its room; made up by default.
+
+        Raises:
+            TypeError: the room or the turn's id is no str.
+            ValueError: the turn's id is empty.
         """
         if not isinstance(room, str):
             raise TypeError(f"a room is named by a str: got {room!r}")
         if turn_id is None:
             turn_id = f"{self._prefix}-{next(self._numbers)}"
+        # A journal could not say of another which turn it was, and nobody would take it up.
+        if not isinstance(turn_id, str):
+            raise TypeError(f"a turn's id is a str: got {turn_id!r}")
         if not turn_id:
             raise ValueError("a turn's id is empty: leave turn_id out to have one made up")
         turn: Turn = Turn._create(self._house, room, turn_id, content)

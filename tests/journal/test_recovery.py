@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -416,7 +417,7 @@ async def test_what_was_taken_over_in_vain_is_found_again(path: Path, tmp_path: 
 
 
 async def test_a_row_that_makes_no_sense_ends_nobody(
-    path: Path, tmp_path: Path, nursery: trio.Nursery
+    path: Path, tmp_path: Path, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
 ) -> None:
     root = tmp_path / "agents"
     with owner(path, root, "a-1", "b-1", "c-1", "d-1"):
@@ -436,6 +437,26 @@ async def test_a_row_that_makes_no_sense_ends_nobody(
     ]
     listed = await list_open(path)
     assert [one.turn_id for one in listed] == ["?", "?"]
+    # Nobody takes them up, so it is said; once, however often it is looked.
+    assert caplog.text.count("cannot be read, so that nobody takes it up") == 2
+    async with open_journal(path) as journal:
+        for _ in range(2):
+            assert await journal.take_over("folders") == []
+            assert await journal.take_over("another") == []
+    assert caplog.text.count("cannot be read, so that nobody takes it up") == 4
+
+
+@pytest.mark.parametrize("turn_id", [uuid.uuid4(), 0, 7, b"1"])
+async def test_an_id_that_no_journal_could_tell_is_refused(
+    turn_id: Any, path: Path, tmp_path: Path
+) -> None:
+    async with (
+        open_journal(path) as journal,
+        open_rooms(Folders(tmp_path), journal=journal) as rooms,
+    ):
+        with pytest.raises(TypeError) as refused:
+            rooms.turn("kitchen", "work", turn_id=turn_id)
+    assert str(refused.value) == f"a turn's id is a str: got {turn_id!r}"
 
 
 async def test_a_backend_that_cannot_take_up_turns(path: Path, tmp_path: Path) -> None:

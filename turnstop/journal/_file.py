@@ -23,6 +23,7 @@ __all__ = [
     "Kept",
     "Note",
     "OpenTurn",
+    "Unreadable",
     "compact",
     "drop",
     "enter",
@@ -106,6 +107,14 @@ class OpenTurn:
     address: str | None
 
 
+@attrs.frozen
+class Unreadable:
+    """A turn of which the file says what no journal says: it is left as it is."""
+
+    turn: int
+    backend: str
+
+
 def enter(
     database: sqlite3.Connection, path: Path, session: Session, now: float
 ) -> tuple[int, Hold | None]:
@@ -182,7 +191,7 @@ def take_over(
     wanted: Callable[[OpenTurn], bool],
     silent_for: float,
     now: float,
-) -> tuple[list[OpenTurn], list[int]]:
+) -> tuple[list[OpenTurn], list[int], list[Unreadable]]:
     """Make ours what sessions have left open that are gone; of two who ask, one gets each.
 
     Args:
@@ -192,7 +201,8 @@ def take_over(
         silent_for: seconds without a sign of life, of those that are gone.
 
     Returns:
-        the turns, and the sessions of which nothing is left.
+        the turns; the sessions of which nothing is left; and of those that are gone, what nobody
+        can take up.
     """
     rows = database.execute(f"SELECT id, {SESSION}, ended FROM sessions").fetchall()
     dead = [
@@ -212,12 +222,21 @@ def take_over(
         for one in _open_turns(database, ours)
         if one.turn >> MARGIN != ours and one.turn not in taken and one not in found and wanted(one)
     ]
-    return found, _forget(database, dead)
+    return found, _forget(database, dead), _unreadable(database, dead)
+
+
+def _unreadable(database: sqlite3.Connection, dead: Iterable[int]) -> list[Unreadable]:
+    rows = [row for one in dead for row in _open_rows(database, one)]
+    return [Unreadable(row[0], row[1]) for row in rows if _to_turn(*row) is None]
+
+
+def _open_rows(database: sqlite3.Connection, session: int) -> list[tuple[Any, ...]]:
+    query = "SELECT turn, backend, said, address FROM open WHERE session = ? ORDER BY turn"
+    return database.execute(query, (session,)).fetchall()
 
 
 def _open_turns(database: sqlite3.Connection, session: int) -> list[OpenTurn]:
-    query = "SELECT turn, backend, said, address FROM open WHERE session = ? ORDER BY turn"
-    rows = database.execute(query, (session,)).fetchall()
+    rows = _open_rows(database, session)
     return [one for row in rows if (one := _to_turn(*row)) is not None]
 
 

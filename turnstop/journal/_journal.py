@@ -25,7 +25,7 @@ from .._service import open_service, see_through
 from .._sqlite import Database, open_database
 from . import _file
 from ._entering import enter
-from ._file import MARGIN, Kept, Note, OpenTurn
+from ._file import MARGIN, Kept, Note, OpenTurn, Unreadable
 from ._session import (
     LAPSES_AFTER,
     Session,
@@ -125,6 +125,8 @@ class Journal(metaclass=OnlyMadeByUs):
     _urgent: trio.Event = attrs.field(factory=trio.Event, init=False)
     _turned: trio.Event = attrs.field(factory=trio.Event, init=False)
     _taken: set[int] = attrs.field(factory=set, init=False)
+    _unreadable: Sequence[Unreadable] = attrs.field(default=(), init=False)
+    _told: set[int] = attrs.field(factory=set, init=False)
     _taking: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     _closed: bool = attrs.field(default=False, init=False)
 
@@ -181,12 +183,26 @@ class Journal(metaclass=OnlyMadeByUs):
         name = _file.plain(backend)
         silent_for = LAPSES_AFTER if again else 0.0
         try:
-            return await self.take_over_where(lambda one: one.backend == name, silent_for)
+            found = await self.take_over_where(lambda one: one.backend == name, silent_for)
+            self._tell_unreadable(name)
+            return found
         except Exception as error:
             # Of what breaks later the writing warns, once.
             if not again:
                 _warn("%s: it cannot be seen which turns were left: %r", self._path, error)
             return ()
+
+    def _tell_unreadable(self, name: str) -> None:
+        for one in self._unreadable:
+            if one.backend == name and one.turn not in self._told:
+                self._told.add(one.turn)
+                _warn(
+                    "%s: a turn of %s (row %d of `open`) cannot be read, so that nobody takes it "
+                    "up: see whether it is at work, and end it yourself",
+                    self._path,
+                    name,
+                    one.turn,
+                )
 
     async def take_over_where(
         self, wanted: Callable[[OpenTurn], bool], silent_for: float = 0.0
@@ -215,13 +231,13 @@ class Journal(metaclass=OnlyMadeByUs):
                 now=time.time(),
             )
 
-            def fn(database: sqlite3.Connection) -> list[OpenTurn]:
-                found, gone = ask(database)
+            def fn(database: sqlite3.Connection) -> tuple[list[OpenTurn], list[Unreadable]]:
+                found, gone, unreadable = ask(database)
                 for number in gone:
                     forget_hold(self._path, number)
-                return found
+                return found, unreadable
 
-            found = await self._database.write(fn, abandon=True)
+            found, self._unreadable = await self._database.write(fn, abandon=True)
             self._taken.update(one.turn for one in found)
         return [
             Orphan(one.room, one.turn_id, one.address, _Entry(self, one.turn, one.address))
