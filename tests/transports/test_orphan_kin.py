@@ -64,6 +64,68 @@ def test_a_process_does_not_end_the_agent_that_has_begun_it(begun: str) -> None:
     assert told.endswith(b"tool: 0\n")
 
 
+SERVICE = """
+import os, subprocess, sys, trio
+from turnstop import BackendLost
+from turnstop.transports.orphans import attach_process
+
+async def main(addresses):
+    own = subprocess.Popen(["sleep", "300"], start_new_session=True)
+    for address in addresses:
+        try:
+            await attach_process(address).cancel(lambda: None)
+        except BackendLost as error:
+            print(error)
+    print("own:", own.poll(), flush=True)
+    own.kill()
+
+trio.run(main, sys.argv[1:])
+"""
+
+
+def test_a_service_that_its_agent_has_restarted_does_not_end_what_is_its_own() -> None:
+    # Nothing between it and the agent is left: it is no child of that, and of no session of it.
+    agent, where = begin("cat")
+    ahead = ProcessAddress.ahead(where.mark)
+    assert agent.stdin is not None
+    try:
+        told = subprocess.run(
+            [sys.executable, "-c", SERVICE, str(where), str(ahead)],
+            env={**os.environ, **dict([where.mark])},
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=True,
+        ).stdout.splitlines()
+        alive = agent.poll() is None
+    finally:
+        agent.communicate()
+    assert alive
+    assert [line.partition(" has begun this very process")[0] for line in told] == [
+        f"the turn, of pid {agent.pid},",
+        "the turn, of a process whose pid was not known yet,",
+        "own: None",
+    ]
+
+
+def test_a_service_within_another_turn_is_apart() -> None:
+    # As turnstop within an agent of turnstop: it carries the outer turn's mark alone.
+    agent, where = begin("exec sleep 300")
+    outer = new_mark()
+    command = [sys.executable, "-c", RECOVERER]
+    told = subprocess.run(
+        command,
+        input=f"{where}\n",
+        env={**os.environ, **dict([outer]), where.mark[0]: "another"},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+    agent.communicate()
+    assert (told, agent.returncode) == ("", -signal.SIGTERM)
+
+
 async def test_what_may_be_of_a_session_without_its_leader_is_named_and_not_ended() -> None:
     agent, where = begin("env -i sleep 300 >/dev/null & echo $!; sleep 300 & cat")
     assert agent.stdin is not None

@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -238,6 +239,42 @@ async def test_nobody_is_said_to_be_told_who_could_not_be_looked_for(begin: Begi
     with pytest.raises(BackendLost, match="cannot be read now"):
         await attach_owner(str(address), look).cancel(lambda: sent.append(True))
     assert sent == []
+
+
+SERVICE = """
+import os, subprocess, sys
+from turnstop import BackendLost
+from turnstop.transports.owners import attach_owner
+
+for address in sys.argv[1:]:
+    try:
+        attach_owner(address)
+    except BackendLost as error:
+        print(error)
+    else:
+        print("taken up")
+"""
+
+
+def test_a_service_that_the_work_itself_has_restarted_does_not_take_it_up(begin: Begin) -> None:
+    process = begin()
+    address = address_of(process)
+    die(process)
+    another = address.of_turn(2)
+    # Its parent, here this process, may be the work's own program too: nothing tells that.
+    told = subprocess.run(
+        [sys.executable, "-c", SERVICE, str(address), str(another)],
+        env={**os.environ, **address.env},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout.splitlines()
+    assert told == [
+        f"the turn, of pid {process.pid}, has begun this very process: end what is left of it "
+        "yourself, and start this one from elsewhere",
+        "taken up",
+    ]
 
 
 async def test_its_programs_are_left_alone_while_it_is_there(begin: Begin) -> None:

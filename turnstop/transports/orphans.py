@@ -36,6 +36,7 @@ __all__ = [
     "ProcessAddress",
     "Tell",
     "attach_process",
+    "check_apart",
     "check_reach",
     "new_mark",
 ]
@@ -310,6 +311,7 @@ def attach_process(
         raise BackendLost(f"no process is shown here: see that pid {process.pid} has ended")
     if process.counts:
         _check_nearness(process)
+    check_apart(process.mark, process.pid)
     return OrphanedTurn(process, grace=grace, tell=tell, tools=tools)
 
 
@@ -324,6 +326,28 @@ def _check_nearness(process: ProcessAddress) -> None:
         raise BackendLost(
             f"pid {process.pid} works on the turn, and has begun this very process: end it "
             "yourself, and start this one from elsewhere"
+        )
+
+
+def check_apart(mark: tuple[str, str], pid: int) -> None:
+    """See that this process is not of a turn's own: with a mark that only these carry.
+
+    Such a one is a service that its own agent has restarted, however far from itself. What it has
+    begun would be ended as the turn's, and the turn said to be gone while it is not.
+
+    Args:
+        mark: a variable, and its value.
+        pid: the process that the turn is, or is work of; 0 where it was not known yet.
+
+    Raises:
+        BackendLost: this process carries it.
+    """
+    name, value = mark
+    if os.environ.get(name) == value:
+        whose = f"of pid {pid}" if pid else "of a process whose pid was not known yet"
+        raise BackendLost(
+            f"the turn, {whose}, has begun this very process: end what is left of it yourself, and "
+            "start this one from elsewhere"
         )
 
 

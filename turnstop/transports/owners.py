@@ -20,7 +20,7 @@ from .._errors import BackendLost
 from .._identity import find_host, find_start, is_gone, is_same_place
 from ..abc import Emit, End, How, Proof
 from .offspring import Look, Offspring, make_mark
-from .orphans import check_reach
+from .orphans import check_apart, check_reach
 from .proctable import TableEntry, find_marked
 
 __all__ = ["OWNER", "OwnedTurn", "OwnerAddress", "attach_owner", "new_owner"]
@@ -182,8 +182,10 @@ def attach_owner(address: str, look: Look = find_marked) -> OwnedTurn:
     ended too. Where it is still there, nothing is done to it, and the turn is not said to be gone.
 
     Raises:
-        BackendLost: it is the address of something else, or of a process that cannot be seen here.
+        BackendLost: it is the address of something else, or of a process that cannot be seen here;
+            or this process is itself one of the work's own programs.
     """
     owner = OwnerAddress.parse(address)
     check_reach(owner.host, owner.pid)
+    check_apart(owner.programs().mark, owner.pid)
     return OwnedTurn(owner, look)

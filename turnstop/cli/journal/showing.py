@@ -10,8 +10,8 @@ from typing import Any
 from ..._errors import BackendLost
 from ..._records import Settlement
 from ...journal._reading import ListedTurn, ToldTurn
-from ...transports.orphans import PROCESS, ProcessAddress
-from ...transports.owners import OWNER, OwnerAddress, attach_owner
+from ...transports.orphans import PROCESS, ProcessAddress, check_reach
+from ...transports.owners import OWNER, OwnerAddress
 from ..client.showing import timeline, visible
 
 __all__ = [
@@ -51,8 +51,12 @@ def _owner(turn: ListedTurn) -> str:
 def _find_at_work(address: str) -> int:
     """The pid of a program that may work on it, though it has left the journal; else 0."""
     try:
-        owner = attach_owner(address).owner if address.startswith(OWNER) else None
-        return owner.pid if owner is not None and owner.may_be_there() else 0
+        if not address.startswith(OWNER):
+            return 0
+        # Also for a program that the work itself has begun, which may not take it up.
+        owner = OwnerAddress.parse(address)
+        check_reach(owner.host, owner.pid)
+        return owner.pid if owner.may_be_there() else 0
     except BackendLost:
         return 0
 
