@@ -35,18 +35,17 @@ class Store(InMemoryTaskStore):
 
     def __init__(self) -> None:
         super().__init__()
+        self.asked = 0
         self.fails = False
-        self.failing: set[str] = set()
         self.slow: set[str] = set()
         self.waits = asyncio.Event()
         self.release = asyncio.Event()
 
     async def get(self, task_id: str, context: Any) -> Any:
-        if (user := context.user.user_name) in self.slow:
+        self.asked += 1
+        if context.user.user_name in self.slow:
             self.waits.set()
             await self.release.wait()
-        if user in self.failing:
-            raise OSError("the database is away")
         return await super().get(task_id, context)
 
     async def save(self, task: Any, context: Any) -> None:
@@ -360,6 +359,19 @@ async def test_who_closes_it_again_waits_for_the_same() -> None:
     await play(scene)
 
 
+async def test_a_server_that_has_closed_while_work_goes_on_does_not_wait_for_it_again() -> None:
+    async def scene(world: World) -> None:
+        task = await world.begun("linger")
+        await world.handler.aclose()
+        async with soon(world.handler.aclose()) as again:
+            await asyncio.wait({again}, timeout=0.3)
+            assert again.done()
+        assert await world.stored(task) == WORKING
+        assert world.agent.ended == []
+
+    await play(scene, answer_within=0.3)
+
+
 @pytest.mark.parametrize("text", ["park", "ask"])
 async def test_another_users_cancel_is_refused_to_them_alone(text: str) -> None:
     """Also while their request is looked up."""
@@ -412,8 +424,11 @@ async def test_a_cancel_while_the_store_fails_says_no_end_before_it() -> None:
         async with soon(world.cancel(task)) as cancelled:
             await asyncio.sleep(0)
             await world.works.live()[task.id]._queue.close(immediate=True)
+            asked = world.store.asked
             await asyncio.wait({cancelled}, timeout=0.05)
             assert not cancelled.done()
+            # Nor is the store asked meanwhile.
+            assert world.store.asked == asked
             assert await world.stored(task) == WORKING
             world.agent.release()
             assert await cancelled == CANCELED
