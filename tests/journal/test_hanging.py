@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -13,14 +14,17 @@ from typing import Any, Final, cast
 
 import pytest
 import trio
+from trio.testing import MockClock
 
-from turnstop import _sqlite
+from turnstop import Ending, _sqlite, open_rooms
 from turnstop.journal import _entering, _file, _journal, open_journal
 from turnstop.journal._reading import list_open
 from turnstop.journal._session import holds, this_session
 
+from .test_journal import Agent
+
 PLACES: Final = {
-    "name": (_journal, "_resolve", 1),
+    "name": (_journal, "resolve", 1),
     "writer": (_sqlite, "_open", 1),
     "reader": (_sqlite, "_open", 2),
     "session": (_file, "enter", 1),
@@ -157,3 +161,46 @@ async def test_a_session_that_is_not_written_holds_nothing(
         await _entering.enter(cast(Any, Full()), path, this_session())
     assert len(held) == 2
     assert all(one is not None and one._files == [] for one in held)
+
+
+async def test_a_disk_that_hangs_is_told_and_holds_nobody_up(
+    path: Path, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    async with open_journal(path) as journal:
+        # As a write that does not come back.
+        journal._database._write_lock.acquire()
+        try:
+            journal.admit("agent", "hall", "1")
+            await trio.sleep(9)
+            assert (journal.statistics().failing, caplog.records) == (None, [])
+            waiter = trio.Event()
+            async with trio.open_nursery() as nursery:
+
+                async def wait_for_disk() -> None:
+                    await journal._saved()
+                    waiter.set()
+
+                journal._writing_since = time.monotonic()
+                nursery.start_soon(wait_for_disk)
+                await trio.sleep(4)
+                assert waiter.is_set()
+            assert journal.statistics().failing == "the disk does not answer"
+            assert "the disk does not answer" in caplog.text
+            await trio.sleep(100)
+            assert len(caplog.records) == 1
+            begun = trio.current_time()
+            async with open_rooms(Agent(), journal=journal) as rooms:
+                assert 10 <= trio.current_time() - begun <= 12
+                assert "which turns were left: 'the disk does not answer'" in caplog.text
+                async with rooms.turn("kitchen", "bake") as turn:
+                    await trio.sleep(1)
+                    asked = trio.current_time()
+                    turn.stop()
+                assert (turn.ending, trio.current_time()) == (Ending.STOPPED, asked)
+        finally:
+            journal._database._write_lock.release()
+        until = time.monotonic() + 10
+        while journal.statistics().waiting or journal.statistics().failing:
+            assert time.monotonic() < until
+            await trio.sleep(0.01)
+        assert "is written again; lost: 0 notes" in caplog.text

@@ -489,7 +489,7 @@ async def test_of_a_process_that_dies_later_turns_are_ended_when_nobody_takes_it
     path: Path, tmp_path: Path, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("turnstop._rooms._LOOKS_EVERY", 0.02)
-    monkeypatch.setattr("turnstop.journal._journal.LAPSES_AFTER", 1.0)
+    monkeypatch.setattr("turnstop.journal._taking.LAPSES_AFTER", 1.0)
     root = tmp_path / "agents"
     nursery.start_soon(obey, root)
     backend, hearing = Folders(root), Hearing()
@@ -531,6 +531,38 @@ async def test_a_process_of_another_machine_is_given_up_while_rooms_are_open(
     assert [(one.turn_id, one.ending) for one in hearing.found] == [("a-1", Ending.STOPPED)]
 
 
+async def test_a_look_that_failed_at_first_is_made_again_as_a_first_one(
+    path: Path,
+    tmp_path: Path,
+    nursery: trio.Nursery,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("turnstop._sqlite._PATIENCE", 0.05)
+    monkeypatch.setattr("turnstop._rooms._LOOKS_EVERY", 0.02)
+    root = tmp_path / "agents"
+    nursery.start_soon(obey, root)
+    with owner(path, root, "a-1"):
+        pass
+    hearing = Hearing()
+    async with open_journal(path) as journal:
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            async with open_rooms(Folders(root), journal=journal, observers=[hearing]):
+                assert "are open all the same" in caplog.text
+                assert not hearing.found
+                other.execute("ROLLBACK")
+                # Not only once its process has been silent for half a minute.
+                with trio.fail_after(10):
+                    await hearing.heard.wait()
+                assert [one.turn_id for one in hearing.found] == ["a-1"]
+                # From then on one that has just died is left to its successor.
+                with owner(path, root, "b-1"):
+                    pass
+                assert await journal.take_over("folders", again=True) == []
+                assert len(await journal.take_over("folders")) == 1
+
+
 async def test_a_look_that_fails_is_told_by_the_writing_alone(
     path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -538,7 +570,7 @@ async def test_a_look_that_fails_is_told_by_the_writing_alone(
     async with open_journal(path) as journal:
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
-            assert await journal.take_over("folders", again=True) == ()
+            assert await journal.take_over("folders", again=True) == []
             assert caplog.records == []
-            assert await journal.take_over("folders") == ()
+            assert await journal.take_over("folders") == []
             assert "which turns were left" in caplog.text

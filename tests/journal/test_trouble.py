@@ -82,7 +82,7 @@ async def test_where_no_thread_is_to_be_had_turns_go_on_and_nothing_is_lost(
             async with rooms.turn("kitchen", "bake") as turn:
                 await until(lambda: journal.statistics().failing is not None)
             assert turn.ending is Ending.STOPPED
-            assert await journal.take_over("agent") == ()
+            assert await journal.take_over("agent") == []
         await until(lambda: journal.statistics().waiting == 0)
         assert journal.statistics().lost == 0
         assert [kind for (kind,) in read("SELECT kind FROM records")][-1] == "settled"
@@ -105,6 +105,31 @@ async def test_a_journal_can_be_closed_where_no_thread_is_to_be_had(
             connection.execute("SELECT 1")
     async with open_journal(path):
         pass
+
+
+async def test_where_the_closing_cannot_be_written_the_session_is_gone_all_the_same(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Database.write
+
+    async def write_or_not(database: Database, fn: Any, **how: Any) -> Any:
+        def fn_on_a_full_disk(connection: sqlite3.Connection) -> None:
+            fn(connection)
+            raise sqlite3.OperationalError("database or disk is full")
+
+        is_last = getattr(fn, "func", None) is _file.leave
+        return await write(database, fn_on_a_full_disk if is_last else fn, **how)
+
+    monkeypatch.setattr(Database, "write", write_or_not)
+    async with open_journal(path) as journal:
+        journal.admit("agent", "kitchen", "1")
+        await until(lambda: journal.statistics().waiting == 0)
+    # This process is there; its lock, which it has let go, tells that the session is not.
+    assert holds(path, journal._session) is False
+    assert [one.alive for one in await list_open(path)] == [False]
+    monkeypatch.undo()
+    async with open_journal(path) as another:
+        assert [one.turn_id for one in await another.take_over("agent")] == ["1"]
 
 
 async def test_a_session_that_makes_no_sense_ends_nobody(path: Path, read: Read) -> None:

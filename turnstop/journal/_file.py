@@ -126,11 +126,9 @@ def enter(
     return made, hold(path, made)
 
 
-def leave(database: sqlite3.Connection, session: int, held: Hold | None) -> None:
+def leave(database: sqlite3.Connection, session: int) -> None:
     """What it has left open is for others, from here on."""
     database.execute("UPDATE sessions SET ended = 1 WHERE id = ?", (session,))
-    if held is not None:
-        held.forget()
 
 
 def _insert(database: sqlite3.Connection, rows: Sequence[tuple[int, str, float, str]]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import math
 import os
 import sqlite3
@@ -24,26 +23,12 @@ from .._records import OnlyMadeByUs, Settlement, StopRequest
 from .._service import open_service, see_through
 from .._sqlite import Database, open_database
 from . import _file
-from ._entering import enter
-from ._file import MARGIN, Kept, Note, OpenTurn, Unreadable
-from ._session import (
-    LAPSES_AFTER,
-    Session,
-    forget_hold,
-    holds,
-    this_session,
-)
+from ._entering import check_name, enter, leave, resolve
+from ._file import MARGIN, Kept, Note, OpenTurn
+from ._session import this_session
+from ._taking import Taking, warn
 
 __all__ = ["Journal", "JournalStatistics", "open_journal"]
-
-logger = logging.getLogger("turnstop.journal")
-
-
-def _warn(text: str, *args: object) -> None:
-    # A handler of the log is anybody's code: what it raises ends neither a stop nor the writing.
-    with suppress(Exception):
-        logger.warning(text, *args)
-
 
 _MOST: Final = 10_000
 """Notes that are kept while they cannot be written."""
@@ -53,6 +38,9 @@ _GATHERS: Final = 0.002
 _BEATS: Final = 5.0
 _AGAIN_AFTER: Final = 1.0
 _SLOW: Final = 0.5
+_LOOKS_EVERY: Final = 1.0
+_HANGS_AFTER: Final = 11.0
+"""Seconds without an answer of the disk; a file that another program keeps is given up before."""
 _CLOSES_WITHIN: Final = 2.0
 _WEEK: Final = 7 * 86400.0
 _RECORDS: Final = 400_000
@@ -96,7 +84,7 @@ class _Entry:
         self.journal._note(self.turn, "settled", settlement)
 
     def note_left(self) -> None:
-        self.journal._taken.discard(self.turn)
+        self.journal._taking.turns.discard(self.turn)
 
     async def saved(self) -> None:
         await self.journal._saved()
@@ -109,9 +97,9 @@ class Journal(metaclass=OnlyMadeByUs):
 
     _path: Path
     _database: Database
-    _here: Session
     _session: int
     _kept: Kept
+    _taking: Taking
     _dropped_at: float = attrs.field(default=-math.inf, init=False)
     _dropped_to: int = attrs.field(default=0, init=False)
     _count: itertools.count[int] = attrs.field(factory=itertools.count, init=False)
@@ -120,14 +108,11 @@ class Journal(metaclass=OnlyMadeByUs):
     _done: int = attrs.field(default=0, init=False)
     _lost: int = attrs.field(default=0, init=False)
     _failing: str | None = attrs.field(default=None, init=False)
+    _hangs_at: float = attrs.field(default=math.inf, init=False)
     _writing_since: float | None = attrs.field(default=None, init=False)
     _wanted: trio.Event = attrs.field(factory=trio.Event, init=False)
     _urgent: trio.Event = attrs.field(factory=trio.Event, init=False)
     _turned: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _taken: set[int] = attrs.field(factory=set, init=False)
-    _unreadable: Sequence[Unreadable] = attrs.field(default=(), init=False)
-    _told: set[int] = attrs.field(factory=set, init=False)
-    _taking: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     _closed: bool = attrs.field(default=False, init=False)
 
     def __repr__(self) -> str:
@@ -180,29 +165,8 @@ class Journal(metaclass=OnlyMadeByUs):
             return ()
         if self._closed:
             raise RuntimeError(f"{self!r} was closed: open it around backends and rooms")
-        name = _file.plain(backend)
-        silent_for = LAPSES_AFTER if again else 0.0
-        try:
-            found = await self.take_over_where(lambda one: one.backend == name, silent_for)
-            self._tell_unreadable(name)
-            return found
-        except Exception as error:
-            # Of what breaks later the writing warns, once.
-            if not again:
-                _warn("%s: it cannot be seen which turns were left: %r", self._path, error)
-            return ()
-
-    def _tell_unreadable(self, name: str) -> None:
-        for one in self._unreadable:
-            if one.backend == name and one.turn not in self._told:
-                self._told.add(one.turn)
-                _warn(
-                    "%s: a turn of %s (row %d of `open`) cannot be read, so that nobody takes it "
-                    "up: see whether it is at work, and end it yourself",
-                    self._path,
-                    name,
-                    one.turn,
-                )
+        found = await self._taking.look(backend, again=again)
+        return list(map(self._to_orphan, found))
 
     async def take_over_where(
         self, wanted: Callable[[OpenTurn], bool], silent_for: float = 0.0
@@ -218,36 +182,16 @@ class Journal(metaclass=OnlyMadeByUs):
 
         **Cancellation:** as `take_over`.
         """
-        # One at a time: what one has taken is not offered to the next.
-        async with self._taking:
-            ask = partial(
-                _file.take_over,
-                ours=self._session,
-                here=self._here,
-                taken=frozenset(self._taken),
-                holds=partial(holds, self._path),
-                wanted=wanted,
-                silent_for=silent_for,
-                now=time.time(),
-            )
+        found, _ = await self._taking.take(wanted, silent_for)
+        return list(map(self._to_orphan, found))
 
-            def fn(database: sqlite3.Connection) -> tuple[list[OpenTurn], list[Unreadable]]:
-                found, gone, unreadable = ask(database)
-                for number in gone:
-                    forget_hold(self._path, number)
-                return found, unreadable
-
-            found, self._unreadable = await self._database.write(fn, abandon=True)
-            self._taken.update(one.turn for one in found)
-        return [
-            Orphan(one.room, one.turn_id, one.address, _Entry(self, one.turn, one.address))
-            for one in found
-        ]
+    def _to_orphan(self, one: OpenTurn) -> Orphan:
+        return Orphan(one.room, one.turn_id, one.address, _Entry(self, one.turn, one.address))
 
     def _note(self, turn: int, kind: str, said: object) -> None:
         if self._closed and self._failing is None:
             self._failing = "it was closed: open it around backends and rooms"
-            _warn("%s: %s", self._path, self._failing)
+            warn("%s: %s", self._path, self._failing)
         self._notes.append((turn, kind, time.time(), said))
         self._noted += 1
         if self._noted - self._done > _MOST:
@@ -284,10 +228,35 @@ class Journal(metaclass=OnlyMadeByUs):
             with trio.move_on_after(_AGAIN_AFTER if self._failing else _GATHERS):
                 await self._urgent.wait()
             self._urgent = trio.Event()
+            self._hangs_at = trio.current_time() + _HANGS_AFTER
             await self._write()
+            self._hangs_at = trio.current_time() + _HANGS_AFTER
             await self._drop()
+            self._hangs_at = math.inf
             if self._notes:
                 self._wanted.set()
+
+    @enable_ki_protection
+    async def watch(self) -> None:
+        """Say that the disk does not answer: what is being written would not tell.
+
+        **Cancellation:** nothing more is said.
+        """
+        while True:
+            await trio.sleep(_LOOKS_EVERY)
+            if trio.current_time() >= self._hangs_at and self._failing is None:
+                self._break("the disk does not answer")
+                self._wake()
+
+    def _break(self, why: str) -> None:
+        if self._failing is None:
+            text = "%s cannot be written, and turns go on without: %s. Free the disk, or look at it"
+            warn(text, self._path, why)
+        self._failing = why
+
+    def _wake(self) -> None:
+        turned, self._turned = self._turned, trio.Event()
+        turned.set()
 
     async def _write(self) -> None:
         most = _BATCH if self._failing is None else _MOST
@@ -307,18 +276,17 @@ class Journal(metaclass=OnlyMadeByUs):
             await self._fail(batch, error)
         except Exception as error:
             # What somebody handed in cannot be told; tried again it would hold up all the rest.
-            _warn("%d notes cannot be told, and are lost: %r", len(batch), error)
+            warn("%d notes cannot be told, and are lost: %r", len(batch), error)
             self._done += len(batch)
             self._lost += len(batch)
         else:
             self._done += len(batch)
             if self._failing is not None:
-                _warn("%s is written again; lost: %d notes", self._path, self._lost)
+                warn("%s is written again; lost: %d notes", self._path, self._lost)
             self._failing = None
         finally:
             self._writing_since = None
-            turned, self._turned = self._turned, trio.Event()
-            turned.set()
+            self._wake()
 
     async def _drop(self) -> None:
         if self._failing is not None or trio.current_time() < self._dropped_at + _BEATS:
@@ -332,10 +300,7 @@ class Journal(metaclass=OnlyMadeByUs):
             await self._database.write(fn, abandon=True, patience=0.0)
 
     async def _fail(self, batch: Sequence[Note], error: Exception) -> None:
-        if self._failing is None:
-            text = "%s cannot be written, and turns go on without: %s. Free the disk, or look at it"
-            _warn(text, self._path, error)
-        self._failing = f"{type(error).__name__}: {error}"
+        self._break(f"{type(error).__name__}: {error}")
         # Where there is no thread they are kept as they are.
         with suppress(Exception):
             # In a thread, which waits for nobody else's: it is anybody's code.
@@ -372,7 +337,7 @@ async def open_journal(
         keep_records: how many are kept at most; most turns have four. inf: any number.
 
     Raises:
-        ValueError: one of the bounds is negative, or no number.
+        ValueError: one of the bounds is negative, or no number; or no file can have such a name.
         OSError: there is no such folder, or it cannot be written.
         sqlite3.Error: the file is another program's, of a newer turnstop, damaged, locked, or
             cannot be written. Nothing of it was changed.
@@ -383,14 +348,17 @@ async def open_journal(
     if not (keep_for >= 0 and keep_records >= 0):
         raise ValueError(f"0 or more is kept: got keep_for={keep_for}, keep_records={keep_records}")
     alone = trio.CapacityLimiter(1)
-    where = await trio.to_thread.run_sync(_resolve, path, abandon_on_cancel=True, limiter=alone)
+    check_name(path)
+    where = await trio.to_thread.run_sync(resolve, path, abandon_on_cancel=True, limiter=alone)
     here, kept = this_session(), Kept(keep_for, keep_records)
     async with open_database(where, _file.SCHEMA) as database:
         session, held = await enter(database, where, here)
-        journal: Journal = Journal._create(where, database, here, session, kept)
+        taking = Taking(where, database, here, session)
+        journal: Journal = Journal._create(where, database, session, kept, taking)
         try:
             async with open_service() as service:
                 service.start_soon(journal.run, name="turnstop journal")
+                service.start_soon(journal.watch, name="turnstop journal's disk")
                 try:
                     yield journal
                 finally:
@@ -398,16 +366,10 @@ async def open_journal(
                     await see_through(_CLOSES_WITHIN, journal._finish)
         finally:
             journal._closed = True
-            leave = partial(_file.leave, session=session, held=held)
             try:
                 with suppress(Exception):
-                    await see_through(_CLOSES_WITHIN, partial(database.write, leave, abandon=True))
+                    await see_through(_CLOSES_WITHIN, partial(leave, database, session, held))
             finally:
                 if held is not None:
                     # Where the file could not say that it has ended.
                     held.let_go()
-
-
-def _resolve(path: str | os.PathLike[str]) -> Path:
-    # By whatever name it is opened, it is one file.
-    return Path(os.path.realpath(path))
