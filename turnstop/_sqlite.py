@@ -56,8 +56,7 @@ class Schema:
 
 
 def open_for_us(path: str, flags: int) -> int:
-    """An opener for a file that is for nobody else to read."""
-    # SQLite makes what is beside it alike.
+    """An opener for a file that is for nobody else to read; SQLite makes what is beside it alike."""
     return os.open(path, flags, 0o600)
 
 
@@ -197,6 +196,8 @@ async def _connect_or_leave(
 
 def _read_once(path: Path, schema: Schema, fn: Callable[[sqlite3.Connection], Result]) -> Result:
     path = path.resolve(strict=True)
+    if not path.is_file():
+        raise sqlite3.DatabaseError("it is no regular file")  # a pipe would be waited for
     try:
         return _read_by(path, "mode=ro", schema, fn)
     except sqlite3.OperationalError:
@@ -358,7 +359,9 @@ async def _close(database: sqlite3.Connection, lock: threading.Lock) -> None:
 def name_file(path: Path, error: sqlite3.Error) -> sqlite3.Error:
     """The error with the file's name, and with what else can be seen of it."""
     why = ""
-    if os.path.exists(path) and not os.path.isfile(path):
+    if os.path.islink(os.path.realpath(path)):
+        why = ": it is a link that leads to itself"
+    elif os.path.exists(path) and not os.path.isfile(path):
         why = ": it is no regular file"
     elif not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
         why = ": it cannot be written, or its folder cannot, where SQLite keeps what it needs"

@@ -153,8 +153,14 @@ def test_what_another_process_is_just_ending_is_not_said_to_be_nothing(path: Pat
             assert taker.stdout.readline() == b"taken\n"
             result = run("recover", path)
             assert result.exit_code == 1
-            assert f"; being ended by pid {taker.pid}; at pid " in result.stdout
-            assert f"; being ended by pid {taker.pid}; at pid " in run("list", path).stdout
+            assert (
+                f"; taken up by pid {taker.pid}, which ends it once its room is free; at pid "
+                in result.stdout
+            )
+            assert (
+                f"; taken up by pid {taker.pid}, which ends it once its room is free; at pid "
+                in run("list", path).stdout
+            )
             found = told("recover", path, status=1)
             assert [one["turn_id"] for one in found["being_ended"]] == ["s1"]
             assert (found["ended"], found["left"], found["at_work"]) == ([], [], [])
@@ -313,6 +319,16 @@ def cut(path: Path) -> None:
     os.truncate(path, path.stat().st_size - 4096)
 
 
+def without_tables(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as other:
+        other.execute(f"PRAGMA application_id = {int.from_bytes(b'tnjl')}")
+        other.execute("PRAGMA user_version = 1")
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
 def folder(path: Path) -> None:
     path.mkdir()
 
@@ -331,6 +347,8 @@ COMMANDS = [("list",), ("show", "1"), ("recover",), ("compact",)]
         (of_another_program, "another program has made it"),
         (newer, "newer turnstop"),
         (cut, "it is damaged"),
+        (without_tables, "it is damaged"),
+        (pipe, "it is no regular file"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_told_and_left(
@@ -380,13 +398,15 @@ def test_a_file_that_may_only_be_read_is_listed(path: Path) -> None:
         assert "see who may write it" in result.stderr
 
 
-@pytest.mark.parametrize("more", ["", "-wal", "-shm"])
+@pytest.mark.parametrize("more", ["", "-wal", "-shm", "-owner-1"])
 def test_no_report_is_written_over_the_journal(more: str, path: Path) -> None:
     with owner(path, "f1"):
         pass
-    result = run("list", path, "--json", f"{path}{more}")
-    assert result.exit_code == 2
-    assert "would overwrite the journal" in result.stderr
+    # Of any program, also of one that is not there yet.
+    for name in {f"{path}{more}", f"{path}{more}".replace("owner-1", "owner-77")}:
+        result = run("list", path, "--json", name)
+        assert result.exit_code == 2
+        assert "would overwrite the journal" in result.stderr
     assert run("list", "--json", path).exit_code == 2
     assert len(told("list", path)["open"]) == 1
 

@@ -189,7 +189,7 @@ def a_link_to_nowhere(path: Path) -> None:
     [
         (a_folder, "no regular file"),
         (a_pipe, "no regular file"),
-        (a_loop, "cannot be written"),
+        (a_loop, "leads to itself"),
         (a_link_to_nowhere, "no such file"),
     ],
 )
@@ -242,6 +242,24 @@ async def test_a_name_that_is_too_long(tmp_path: Path) -> None:
         async with open_journal(tmp_path / ("x" * 300)):
             raise AssertionError
     assert refused.value.errno == errno.ENAMETOOLONG
+
+
+@pytest.mark.parametrize("name", ["", "a\0b"])
+async def test_a_name_that_no_file_can_have(name: str) -> None:
+    with pytest.raises(ValueError, match="none can have such a name") as refused:
+        async with open_journal(name):
+            raise AssertionError
+    assert str(refused.value).endswith(f": got {name!r}")
+
+
+async def test_a_file_whose_tables_are_gone(path: Path) -> None:
+    with sqlite3.connect(path) as database:
+        database.execute(f"PRAGMA application_id = {int.from_bytes(b'tnjl')}")
+        database.execute("PRAGMA user_version = 1")
+    database.close()
+    with pytest.raises(sqlite3.OperationalError, match="it is damaged: move it away"):
+        async with open_journal(path):
+            raise AssertionError
 
 
 def write_over(path: Path) -> bytes:

@@ -57,6 +57,7 @@ _WHAT_TO_DO = (
     ("readonly", "see who may write it and its folder, or take a copy of it and what is beside it"),
     ("unable to open", "copy it, with what is beside it, to a folder that you may write"),
     ("malformed", "it is damaged, and left as it is: move it away, and a new one is begun"),
+    ("no such table", "it is damaged, and left as it is: move it away, and a new one is begun"),
     ("not a database", "it is no journal, and left as it is"),
     ("it is empty", "no journal was begun in it, and it is left so"),
     ("full", "free some room on its disk"),
@@ -98,11 +99,12 @@ def _on_file(command: Command) -> Command:
 
 
 def _output(file: Path, json_name: str | None) -> Output | None:
-    """Open what is to be written, which is never the journal nor what SQLite has beside it."""
+    """Open what is to be written, which is never the journal nor what belongs beside it."""
     if json_name is None:
         return None
     place, journal = os.path.realpath(json_name), os.path.realpath(file)
-    if place in {journal + more for more in ("", "-wal", "-shm", "-journal")}:
+    beside = {journal + more for more in ("", "-wal", "-shm", "-journal")}
+    if place in beside or place.startswith(f"{journal}-owner-"):
         raise click.BadParameter("--json would overwrite the journal: name another file")
     return opened(json_name)
 
@@ -177,10 +179,10 @@ def recover(file: Path, cancel_within: float, kill_within: float, json_name: str
 
     What was work of theirs alone has ended with them, and is settled so.
     What works elsewhere, or may, is ended by its program alone: it is listed; and so is what
-    another process is just ending, and what a program that is there works on itself.
+    another process has taken up, and what a program that is there works on itself.
 
     Exit status: 0, also where such a program is at work; 1 when something is left, may be alive, or
-    is just being ended by another process; 2 when FILE cannot be used; 130 when interrupted.
+    was taken up by another process; 2 when FILE cannot be used; 130 when interrupted.
     """
     from ..._budget import StopBudget
     from .recovering import recover as recover_it

@@ -42,7 +42,7 @@ def _owner(turn: ListedTurn) -> str:
         host = turn.owner.host.partition(" ")[0]
         return f"{pid} of {host} was alive {turn.silent_for:.0f} s ago"
     if turn.alive and turn.taken_over:
-        return f"being ended by {pid}"
+        return f"taken up by {pid}, which ends it once its room is free"
     if not turn.alive and (left := _find_at_work(turn.address or "")):
         return _still_at_work(left)
     return f"{pid} is alive" if turn.alive else f"{pid} is gone"
