@@ -56,7 +56,7 @@ class Schema:
 
 
 def open_for_us(path: str, flags: int) -> int:
-    """An opener for a file that is for nobody else to read; SQLite makes what is beside it alike."""
+    """An opener of a file for nobody else to read; SQLite makes what is beside it alike."""
     return os.open(path, flags, 0o600)
 
 
