@@ -251,6 +251,13 @@ async def test_turn_ids_are_made_up_and_unique() -> None:
         assert rooms.turn("a", "x", turn_id="mine").turn_id == "mine"
 
 
+@pytest.mark.parametrize("turn_id", [0, 7, b"1", object()])
+async def test_an_id_that_is_no_str_is_refused(turn_id: Any) -> None:
+    async with open_rooms(Recorder()) as rooms:
+        with pytest.raises(TypeError, match="a turn's id is a str: got "):
+            rooms.turn("kitchen", "bake", turn_id=turn_id)
+
+
 async def test_an_empty_id_is_refused() -> None:
     async with open_rooms(Recorder()) as rooms:
         with pytest.raises(ValueError, match="leave turn_id out"):
