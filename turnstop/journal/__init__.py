@@ -14,7 +14,8 @@ most, and no longer than until the turn is stopped.
 
 **A disk that is full or broken** takes no turn's end away: there is one warning, what could not be
 written is kept and tried again, up to 10,000 notes, and `Journal.statistics` counts what is lost.
-So is a file that is moved or removed while it is open.
+So is a file that is moved or removed while it is open, and a disk that does not answer for some
+ten seconds.
 """
 
 from __future__ import annotations

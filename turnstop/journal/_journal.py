@@ -56,7 +56,8 @@ class JournalStatistics:
         written: notes that are on the disk, since it was opened.
         waiting: notes that are not, yet.
         lost: notes that will never be: too many waited.
-        failing: what has become of the last attempt to write; None where it went well.
+        failing: what has become of the last attempt to write, or that the disk has not answered it
+            for some ten seconds; None where it went well.
     """
 
     written: int
