@@ -16,8 +16,8 @@ async def open_private_nursery() -> AsyncGenerator[trio.Nursery, None]:
     """Like `trio.open_nursery`, but one error leaves as itself.
 
     Only the group that this nursery made is taken apart, and only where nothing is lost: it has
-    one member, or the same one several times, or nothing but cancellations and Ctrl-C. A group that
-    the body or a child raised stays whole.
+    one member, or the same one several times, or nothing but cancellations and what ends a program,
+    Ctrl-C or an exit. A group that the body or a child raised stays whole.
 
     **Cancellation:** as with `trio.open_nursery`.
     """
@@ -48,7 +48,8 @@ def _only_member(group: BaseExceptionGroup[BaseException]) -> BaseException | No
     others = [member for member in members if not isinstance(member, trio.Cancelled)]
     if not others:
         return members[0]
-    # Ctrl-C while what was cancelled is waited for: the program ends, whatever was cancelled.
-    if all(isinstance(member, KeyboardInterrupt) for member in others):
-        return others[0]
+    # Either comes while what was cancelled is waited for: the program ends, whatever was cancelled.
+    for kind in (KeyboardInterrupt, SystemExit):
+        if all(isinstance(member, kind) for member in others):
+            return others[0]
     return None
