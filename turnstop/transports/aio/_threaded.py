@@ -72,6 +72,9 @@ class ThreadedLoop:
         loop.call_soon(self.tell, self.ready.set)
         try:
             loop.run_forever()
+        except BaseException as error:
+            # Not behind what its tasks do at their end, which may block for ever.
+            self.tell(self._doorway.fatal, error)
         finally:
             asyncio._set_running_loop(loop)
             try:
