@@ -12,6 +12,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 import pytest
+import sniffio
 import trio
 from strikes import default_handler, is_bare, is_told, lines_of, sweep_lines, sweep_steps
 from trio.testing import MockClock
@@ -50,11 +51,14 @@ class Scene:
         self.left = asyncio.create_task(asyncio.sleep(100))
 
     async def main(self) -> None:
-        async with open_aio() as aio:
-            await aio.call(self.work)
+        try:
+            async with open_aio() as aio:
+                await aio.call(self.work)
+        finally:
+            self.library = sniffio.thread_local.name
 
     def check(self) -> None:
-        pass
+        assert self.library == "trio"
 
 
 @pytest.fixture(autouse=True)
@@ -95,6 +99,63 @@ def test_ctrl_c_at_any_step_of_trio_asyncios_ends_a_hosted_loop(part: str) -> No
     steps, wrong = sweep_steps(Scene, wanted, ends, every=7)
     assert steps > 200
     assert wrong == []
+
+
+def test_ctrl_c_in_a_loop_around_trio_is_told_to_trio_alone(default_handler: None) -> None:
+    seen: list[str] = []
+
+    async def guest() -> None:
+        async with open_aio() as aio:
+            await aio.call(asyncio.sleep, 0)
+        try:
+            await trio.sleep_forever()
+        except BaseException as error:
+            seen.append(type(error).__name__)
+            raise
+
+    async def hold() -> None:
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[object] = loop.create_future()
+        trio.lowlevel.start_guest_run(
+            guest,
+            run_sync_soon_threadsafe=loop.call_soon_threadsafe,
+            done_callback=ended.set_result,
+        )
+        loop.call_soon(strike)
+        found: object = await ended
+        found.unwrap()  # type: ignore[attr-defined]
+
+    def strike() -> None:
+        signal.raise_signal(signal.SIGINT)
+        seen.append("went on")
+
+    # Not of trio-asyncio's making, as a notebook's is.
+    loop = asyncio.SelectorEventLoop()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(hold())
+    finally:
+        loop.close()
+    assert seen[0] == "went on"
+
+
+def test_ctrl_c_in_a_callback_ends_it_at_once(default_handler: None) -> None:
+    seen: list[str] = []
+
+    async def spin() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+            seen.append("went on")
+        finally:
+            seen.append("left")
+
+    async def main() -> None:
+        async with open_aio() as aio:
+            await aio.call(spin)
+
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(main)
+    assert seen == ["left"]
 
 
 def test_ctrl_c_ends_what_a_task_does_at_its_very_end() -> None:

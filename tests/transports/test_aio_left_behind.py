@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 
 import attrs
 import pytest
@@ -306,3 +308,91 @@ def test_an_exit_after_a_closing_that_was_interrupted_ends_nothing(
     kept: list[object] = []
     release = threading.Event()
     trio.run(main)
+
+
+async def test_an_exit_does_not_wait_for_what_another_task_does_at_its_end() -> None:
+    release = threading.Event()
+
+    async def block() -> None:
+        try:
+            await asyncio.sleep(1e6)
+        finally:
+            release.wait(2 * PATIENCE)
+
+    async def leave() -> None:
+        raise SystemExit(7)
+
+    async def begin(*work: Callable[[], Awaitable[None]]) -> None:
+        tasks.extend(asyncio.ensure_future(one()) for one in work)
+        await asyncio.sleep(0)
+
+    tasks: list[asyncio.Future[None]] = []
+    try:
+        with trio.fail_after(PATIENCE), pytest.raises(SystemExit, match="7"):
+            async with open_aio(thread=True, close_within=0.05) as aio:
+                await aio.call(begin, block)
+                await aio.call(begin, leave)
+                await trio.sleep_forever()
+    finally:
+        release.set()
+
+
+async def test_an_exit_that_a_cancellation_meets_keeps_its_status(open_bridge: Opener) -> None:
+    async def leave() -> None:
+        try:
+            await asyncio.sleep(1e6)
+        except asyncio.CancelledError:
+            raise SystemExit(7) from None
+
+    async def begin() -> None:
+        tasks.append(asyncio.ensure_future(leave()))
+        await asyncio.sleep(0)
+
+    tasks: list[object] = []
+    with pytest.raises(SystemExit) as caught, trio.move_on_after(0.05):
+        async with open_bridge(close_within=0.1) as aio:
+            await aio.call(begin)
+            await trio.sleep_forever()
+    assert caught.value.code == 7
+
+
+@pytest.mark.parametrize("how", ["swallows", "exits"])
+@pytest.mark.parametrize("waits", ["for a task", "for a future", "anew"])
+@pytest.mark.parametrize("host", ["hosted"], indirect=True)
+async def test_trio_code_that_waits_for_what_is_left_behind_holds_nothing_up(
+    how: str, waits: str, open_bridge: Opener, clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    import trio_asyncio
+
+    ended: list[str] = []
+
+    async def inside() -> None:
+        try:
+            if waits == "for a future":
+                await trio_asyncio.run_aio_future(asyncio.get_running_loop().create_future())
+            else:
+                await trio_asyncio.aio_as_trio(refuse)()
+        finally:
+            if waits == "anew":
+                with trio.CancelScope(shield=True):
+                    with pytest.raises(RuntimeError, match="loop is closed"):
+                        await trio_asyncio.aio_as_trio(refuse)()
+            ended.append("inside")
+
+    async def leave() -> None:
+        raise SystemExit(7)
+
+    async def begin(*work: Callable[[], Awaitable[None]]) -> None:
+        tasks.extend(asyncio.ensure_future(one()) for one in work)
+        await asyncio.sleep(0.01)
+
+    tasks: list[asyncio.Future[None]] = []
+    with trio.fail_after(PATIENCE), suppress(SystemExit):
+        async with open_bridge(close_within=0.3) as aio:
+            await aio.call(begin, trio_asyncio.trio_as_aio(inside))
+            if how == "exits":
+                await aio.call(begin, leave)
+    assert ended == ["inside"]
+    tasks.clear()
+    gc.collect()
+    assert "nobody awaits it" not in caplog.text

@@ -339,7 +339,8 @@ async def open_aio(
                     with trio.move_on_after(close_within, shield=True) as closing:
                         await host.over.wait()
                     if closing.cancelled_caught:
-                        logger.warning("the asyncio loop is blocked: left behind, with its thread")
+                        with_it = ", with its thread" if thread else ""
+                        logger.warning("the asyncio loop is blocked: left behind%s", with_it)
                 finally:
                     # Of one that was left behind, nobody is there to be told.
                     doorway.fatal = _note_late_exit

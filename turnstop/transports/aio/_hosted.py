@@ -27,8 +27,8 @@ __all__ = ["HostedLoop"]
 trio_asyncio = import_trio_asyncio()
 
 # Ctrl-C is raised in a loop's callbacks, and not in its own steps: it must say that it has ended.
+# Nothing of asyncio's own is marked: Trio may run inside a callback of another loop, or beside one.
 trio.lowlevel.enable_ki_protection(trio_asyncio.TrioEventLoop._main_loop)
-trio.lowlevel.disable_ki_protection(asyncio.Handle._run)
 
 # Fewer are not worth the looking.
 _MANY_TIMERS = 64
@@ -91,6 +91,8 @@ class HostedLoop:
         except BaseExceptionGroup as group:
             reraise(_only_member(group))
         finally:
+            # Ctrl-C may have come where a first step was about to put it back.
+            sniffio.thread_local.name = "trio"
             self.over.set()
 
     def close(self) -> None:
@@ -99,6 +101,7 @@ class HostedLoop:
 
     def _set_up(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._loop._q_send = _Queue(self._loop._q_send)
         loop.set_task_factory(self.filing.make)  # type: ignore[arg-type]
         loop.set_default_executor(_Executor(self.filing))
         self._loop._timer_handle_cancelled = self._note_cancelled_timer
@@ -121,7 +124,7 @@ class HostedLoop:
         each task and each generator that it finds; and a loop whose callback has ended it with
         Ctrl-C or an exit is to run no further one.
         """
-        loop = self._loop
+        loop, queue = self._loop, self._loop._q_send
         del loop.stop
         loop._stopped.set()
         # Held until the end: what nobody holds is destroyed, and so runs.
@@ -130,11 +133,86 @@ class HostedLoop:
             while True:
                 queued.append(loop._q_recv.receive_nowait())
         # Where it still waits for something to do.
-        loop._q_send.send_nowait(asyncio.Handle(int, (), loop))
+        queue.send_nowait(asyncio.Handle(int, (), loop))
         loop._asyncgens = weakref.WeakSet()
         # Timers are in no such queue, and what comes from here on is not run either.
         loop._main_loop_one = _run_none
+        loop.run_aio_coroutine = _refuse
+        queue.over = True
+        for handle in queued:
+            queue.send_nowait(handle)
+        awaited = [task for task in asyncio.all_tasks(loop) if _trio_waits_for(task)]
         forsake(loop)
+        if awaited:
+            self._give_up(loop._nursery.cancel_scope, awaited)
+
+    def _give_up(self, scope: trio.CancelScope, tasks: list[Task]) -> None:
+        # Trio code refuses to be cancelled until its task ends; not cancelled, it would take what
+        # the task ends with for its own error.
+        if not scope.cancel_called:
+            trio.lowlevel.current_trio_token().run_sync_soon(self._give_up, scope, tasks)
+            return
+        for task in tasks:
+            asyncio.Future.cancel(task)
+
+
+class _Handle(asyncio.Handle):
+    """A callback that Ctrl-C may end."""
+
+    __slots__ = ()
+
+    @trio.lowlevel.disable_ki_protection
+    def _run(self) -> None:
+        super()._run()
+
+
+class _TimerHandle(asyncio.TimerHandle):
+    """A timer whose callback Ctrl-C may end."""
+
+    __slots__ = ()
+
+    @trio.lowlevel.disable_ki_protection
+    def _run(self) -> None:
+        super()._run()
+
+
+_INTERRUPTIBLE: dict[type, type] = {asyncio.Handle: _Handle, asyncio.TimerHandle: _TimerHandle}
+
+
+@attrs.define(eq=False)
+class _Queue:
+    """The way into a loop's queue, which all its callbacks go, also from other threads.
+
+    Attributes:
+        over: nobody takes anything out of it any more.
+    """
+
+    _send: Any
+    over: bool = False
+
+    def send_nowait(self, handle: asyncio.Handle) -> None:
+        if self.over:
+            if _wakes_trio(handle._callback):  # type: ignore[attr-defined]
+                trio.lowlevel.current_trio_token().run_sync_soon(handle._run)
+            return
+        kind = type(handle)
+        if kind in _INTERRUPTIBLE:
+            handle.__class__ = _INTERRUPTIBLE[kind]
+        self._send.send_nowait(handle)
+
+
+def _wakes_trio(callback: object) -> bool:
+    return getattr(callback, "__module__", None) == "trio_asyncio._util"
+
+
+def _trio_waits_for(task: Task) -> bool:
+    return any(_wakes_trio(fn) for fn, _ in task._callbacks or ())
+
+
+async def _refuse(coro: Coroutine[Any, Any, Any]) -> Any:
+    """What Trio code that a library has called gets of a loop that runs nothing any more."""
+    coro.close()
+    raise RuntimeError("the asyncio loop is closed")
 
 
 async def _run_none(no_wait: bool = False) -> None:
