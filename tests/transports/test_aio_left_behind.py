@@ -6,9 +6,11 @@ import asyncio
 import gc
 import logging
 import signal
+import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from contextvars import ContextVar
 
 import attrs
 import pytest
@@ -396,3 +398,28 @@ async def test_trio_code_that_waits_for_what_is_left_behind_holds_nothing_up(
     tasks.clear()
     gc.collect()
     assert "nobody awaits it" not in caplog.text
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="a task does not tell its context")
+async def test_what_is_left_behind_is_closed_in_its_own_context(
+    open_bridge: Opener, clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        token = var.set(1)
+        try:
+            await refuse()
+        finally:
+            var.reset(token)
+            libraries.append(sniffio.current_async_library())
+
+    async def begin() -> None:
+        tasks.append(asyncio.ensure_future(work()))
+        await asyncio.sleep(0)
+
+    var: ContextVar[int] = ContextVar("var")
+    tasks: list[object] = []
+    libraries: list[str] = []
+    async with open_bridge(close_within=0.3) as aio:
+        await aio.call(begin)
+    assert libraries == ["asyncio"]
+    assert "has raised" not in caplog.text

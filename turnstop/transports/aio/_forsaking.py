@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import logging
-from collections.abc import Coroutine
+import sys
+from collections.abc import Callable, Coroutine
 from typing import Any
 
-import sniffio
 import trio
 
 from ._filing import Task
@@ -48,9 +48,8 @@ def _close(loop: asyncio.AbstractEventLoop, task: Task) -> None:
         chain.append(inner)
     # As in any step of it: what finds itself in no task fails without a wait, and may try again.
     asyncio.tasks._enter_task(loop, task)
-    library, sniffio.thread_local.name = sniffio.thread_local.name, "asyncio"
     try:
-        chain[0].close()
+        _in_context_of(task, chain[0].close)
     except (Exception, asyncio.CancelledError, SystemExit) as error:
         _tell(error)
     except BaseExceptionGroup as group:
@@ -61,12 +60,19 @@ def _close(loop: asyncio.AbstractEventLoop, task: Task) -> None:
         if rest is not None:
             _tell(rest)
     finally:
-        sniffio.thread_local.name = library
         asyncio.tasks._leave_task(loop, task)
     for coro in chain:
         if getattr(coro, "cr_frame", None) is not None:
             # It goes on waiting. So it must never be destroyed, not even with the program.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(coro))
+
+
+def _in_context_of(task: Task, fn: Callable[[], object]) -> None:
+    # A clean-up puts back context variables, which none but their own context allows.
+    if sys.version_info >= (3, 12):
+        task.get_context().run(fn)
+    else:
+        fn()
 
 
 def _tell(error: BaseException) -> None:

@@ -142,7 +142,11 @@ class HostedLoop:
         for handle in queued:
             queue.send_nowait(handle)
         awaited = [task for task in asyncio.all_tasks(loop) if _trio_waits_for(task)]
-        forsake(loop)
+        library, sniffio.thread_local.name = sniffio.thread_local.name, "asyncio"
+        try:
+            forsake(loop)
+        finally:
+            sniffio.thread_local.name = library
         if awaited:
             self._give_up(loop._nursery.cancel_scope, awaited)
 
