@@ -327,3 +327,26 @@ async def test_the_exit_is_as_quick_as_its_tasks(open_bridge: Opener, clock: Moc
             for _ in range(10):
                 nursery.start_soon(partial(aio.call, asyncio.sleep, 0))
     assert trio.current_time() == 0
+
+
+async def test_a_generator_that_nobody_reads_to_its_end_is_closed_on_the_loop(
+    open_bridge: Opener, clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    closed: list[str] = []
+
+    async def count() -> AsyncGenerator[int, None]:
+        try:
+            yield 1
+        finally:
+            await asyncio.sleep(0)
+            closed.append("closed")
+
+    async def begin() -> None:
+        numbers = count()
+        KEPT.add(numbers)
+        await anext(numbers)
+
+    async with open_bridge() as aio:
+        await aio.call(begin)
+    assert closed == ["closed"]
+    assert caplog.records == []

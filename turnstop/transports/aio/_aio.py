@@ -22,7 +22,7 @@ from ._filing import NOBODY, Filed, tasks_of
 from ._host import Doorway, Host
 from ._iterating import Iteration
 from ._jobs import Job
-from ._joining import end_tasks
+from ._joining import close_generators, end_tasks
 from ._nesting import descends, encloses
 from ._records import AioStatistics, Bridged, describe, name_of, of_turn
 
@@ -251,12 +251,29 @@ class Aio:
                 self._name_some(left),
             )
         with trio.move_on_after(within, shield=True):
-            while self._host.running and (tasks := self._host.filing.all_tasks()):
-                await end_tasks(self._host, tasks)
+            await self._end_all()
+            if self._host.running:
+                await self._end_generators()
+                await self._end_all()
         if left := self._alive_at_last():
             logger.warning(
                 "left behind, with the loop closed, for it does not end: %s", self._name_some(left)
             )
+
+    async def _end_all(self) -> None:
+        while self._host.running and (tasks := self._host.filing.all_tasks()):
+            await end_tasks(self._host, tasks)
+
+    async def _end_generators(self) -> None:
+        context = copy_context()
+        context.run(current_turn.set, NOBODY)
+        call = Call(self._host, close_generators, (), NOBODY)
+        ended = trio.Event()
+        call.when_over(ended.set)
+        self._host.run(call.start, context)
+        await ended.wait()
+        if (error := call.last_words()) is not None:
+            self._doorway.fatal(error)
 
     # Ctrl-C in the middle of a loop's opening or its end would leave one that nobody stops.
     @enable_ki_protection

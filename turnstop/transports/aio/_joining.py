@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import final
 
@@ -11,7 +12,7 @@ import trio
 from ._filing import Task
 from ._host import Host
 
-__all__ = ["end_tasks"]
+__all__ = ["close_generators", "end_tasks"]
 
 
 async def end_tasks(host: Host, tasks: Sequence[Task]) -> None:
@@ -22,6 +23,11 @@ async def end_tasks(host: Host, tasks: Sequence[Task]) -> None:
     joining = _Joining(host)
     host.run(joining.begin, tasks)
     await joining.over.wait()
+
+
+async def close_generators() -> None:
+    """Close the async generators that nobody reads to their end. On the loop's side."""
+    await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 @final
