@@ -277,6 +277,16 @@ def test_a_service_that_the_work_itself_has_restarted_does_not_take_it_up(begin:
     ]
 
 
+def test_of_one_that_ran_elsewhere_it_is_said_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Also by a program of its work: there it can be seen whether it has ended.
+    address = new_owner()
+    for name, value in address.env.items():
+        monkeypatch.setenv(name, value)
+    _, *others = address.host.split()
+    with pytest.raises(BackendLost, match="ran on another: see there"):
+        attach_owner(str(attrs.evolve(address, host=" ".join(["another", *others]))))
+
+
 async def test_its_programs_are_left_alone_while_it_is_there(begin: Begin) -> None:
     address = address_of(begin())
     ours = begin(**address.env)
