@@ -282,9 +282,9 @@ def test_of_one_that_ran_elsewhere_it_is_said_where(monkeypatch: pytest.MonkeyPa
     address = new_owner()
     for name, value in address.env.items():
         monkeypatch.setenv(name, value)
-    _, *others = address.host.split()
-    with pytest.raises(BackendLost, match="ran on another: see there"):
-        attach_owner(str(attrs.evolve(address, host=" ".join(["another", *others]))))
+    *here, _ = address.host.split()
+    with pytest.raises(BackendLost, match="in another container: see there"):
+        attach_owner(str(attrs.evolve(address, host=" ".join([*here, "another"]))))
 
 
 async def test_its_programs_are_left_alone_while_it_is_there(begin: Begin) -> None:
