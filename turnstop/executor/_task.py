@@ -123,7 +123,6 @@ class Decision:
     made: Outcome | None = None
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
-    @enable_ki_protection
     def make(self, outcome: Outcome) -> bool:
         """Whether this is it; False where there was one before."""
         with self._lock:

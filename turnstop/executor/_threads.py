@@ -44,7 +44,6 @@ class Threads:
     async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
         """Call it in a thread, and return what it returns."""
         if self._leaving:
-            await trio.lowlevel.checkpoint()
             # Nobody would wait for it. Its task has left nothing behind.
             raise RuntimeError(f"the executor is closing, and begins no thread of {self.name}")
         me = object()
