@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import types
@@ -1335,3 +1336,189 @@ async def test_a_message_that_a_plugin_holds_up_is_not_said_to_be_taken_back(
             # Where it could not be stopped in the budget, nobody says that it was.
             assert (session.last is not None) is (ending is Ending.STOPPED)
         nursery.cancel_scope.cancel()
+
+
+class Delayed(RecordingOpenCode):
+    """It answers a prompt, and has the message later, as where a plugin holds it up."""
+
+    answers_after = 0.0
+    held_for = 30.0
+
+    async def _prompt(self, session: Session, body: Any) -> httpx2.Response:
+        await trio.sleep(self.answers_after)
+        self._nursery.start_soon(self._take_later, session, body)
+        return answer(None, 204)
+
+    async def _take_later(self, session: Session, body: Any) -> None:
+        await trio.sleep(self.held_for)
+        if not session.deleted:
+            await super()._prompt(session, body)
+
+
+@pytest.mark.parametrize("what", ["an error", "a run"])
+async def test_what_is_somebody_elses_does_not_end_a_turn_whose_message_is_held_up(
+    what: str, autojump_clock: object
+) -> None:
+    """The message may still come: nobody knows whether it does."""
+    async with trio.open_nursery() as nursery:
+        server = Delayed(nursery)
+        async with (
+            open_opencode(URL, transport=server) as backend,
+            turnstop.open_rooms(backend, budget=BUDGET) as rooms,
+        ):
+            turn = rooms.turn("kitchen", "bake")
+
+            async def disturb() -> None:
+                await trio.sleep(0.5)
+                (session,) = server.sessions.values()
+                if what == "an error":
+                    error = {"name": "UnknownError", "data": {"message": "no such agent"}}
+                    session.tell("session.error", error=error)
+                    return
+                body = {"messageID": "msg_other", "parts": [{"type": "text", "text": "other"}]}
+                await RecordingOpenCode._prompt(server, session, body)
+                await quiet(0.6)
+                server.finish(server.works[0])
+                server.cut()
+
+            nursery.start_soon(disturb)
+            with trio.move_on_after(0.2):
+                async with turn:
+                    await trio.sleep_forever()
+            assert ending(turn) is Ending.UNCONFIRMED
+            assert turn.settlement is not None
+            assert not turn.settlement.gone
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("held_for", [0.05, math.inf])
+async def test_a_start_that_nobody_waits_for_is_undone_in_a_finite_time(
+    held_for: float, autojump_clock: object
+) -> None:
+    async with trio.open_nursery() as nursery:
+        server = Delayed(nursery)
+        server.answers_after, server.held_for = 2.0, held_for
+        async with open_opencode(URL, transport=server) as backend:
+            with trio.move_on_after(1.0):
+                await backend.start(turnstop.abc.Request("kitchen", "1", "bake"))
+            await quiet(30.0)
+            (session,) = server.sessions.values()
+            assert (session.run, session.deleted) == (None, True)
+            asked = [one for one in server.calls if one != "GET /event"]
+            await quiet(60.0)
+            assert [one for one in server.calls if one != "GET /event"] == asked
+            assert backend._servers.current.events.keys == []  # type: ignore[attr-defined]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_start_whose_answer_is_lost_and_that_nobody_waits_for_is_aborted(
+    autojump_clock: object,
+) -> None:
+    """Deleting its session alone would leave it at work, where no status tells of it."""
+
+    class Cut(RecordingOpenCode):
+        async def _prompt(self, session: Session, body: Any) -> httpx2.Response:
+            await trio.sleep(2.0)
+            await super()._prompt(session, body)
+            raise httpx2.ReadError("reset by peer")
+
+    async with trio.open_nursery() as nursery:
+        server = Cut(nursery)
+        async with open_opencode(URL, transport=server) as backend:
+            with trio.move_on_after(1.0):
+                await backend.start(turnstop.abc.Request("kitchen", "1", "bake"))
+            await quiet(5.0)
+            (session,) = server.sessions.values()
+            assert session.last is not None
+            assert (session.run, session.deleted) == (None, True)
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_sub_agents_of_a_start_that_is_undone_are_aborted(autojump_clock: object) -> None:
+    """Nobody has heard of them."""
+    async with trio.open_nursery() as nursery:
+        server = RecordingOpenCode(nursery)
+        async with open_opencode(URL, transport=server) as backend:
+            server.hold_starts()
+            with trio.move_on_after(1.0):
+                await backend.start(turnstop.abc.Request("kitchen", "1", "bake"))
+            child = server.set_to_work(server.works[0])
+            server.release_starts()
+            await quiet(5.0)
+            assert f"POST /session/{child.id}/abort" in server.calls
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_early_abort_that_nobody_follows_is_sent_again(autojump_clock: object) -> None:
+    """As where the start was answered in the moment in which the stop's budget was over."""
+    async with trio.open_nursery() as nursery:
+        server = Delayed(nursery)
+        server.held_for = 0.05
+        async with open_opencode(URL, transport=server) as backend:
+            turn = await backend.start(turnstop.abc.Request("kitchen", "1", "bake"))
+            with trio.fail_after(2.0):
+                await turn.cancel(lambda: None)
+            (session,) = server.sessions.values()
+            assert session.last is not None
+            assert session.run is None
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("fault", ["502", "404", "a reset"])
+@pytest.mark.parametrize("what", ["message", "status", "taking back"])
+async def test_a_look_that_fails_once_does_not_end_a_stop(
+    what: str, fault: str, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is asked: whether the message is there, whether the session works, to take it back."""
+    faults: list[tuple[str, ...]] = []
+
+    async def answered(asked: Request) -> httpx2.Response:
+        hit = {
+            "message": asked.method == "GET" and asked.path[-2:-1] == ("message",),
+            "status": asked.path == ("session", "status"),
+            "taking back": asked.method == "DELETE",
+        }
+        if faults or not hit[what]:
+            return await honest(asked)
+        faults.append(asked.path)
+        if fault == "a reset":
+            raise httpx2.ReadError("reset by peer")
+        return httpx2.Response(int(fault), text="a proxy's")
+
+    async with open_world(StopBudget(5.0, 1.0)) as world:
+        honest = world.server.answer
+        monkeypatch.setattr(world.server, "answer", answered)
+        monkeypatch.setattr(world.server, "_prompt", take_and_never_run)
+        turn = await world.begun("first")
+        turn.stop()
+        await quiet(4.0)
+        assert len(faults) == 1
+        assert ending(turn) is Ending.STOPPED
+        assert world.session.messages == []
+
+
+async def test_where_nobody_tells_whether_the_run_goes_on_it_is_aborted_again(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def answered(asked: Request) -> httpx2.Response:
+        if asked.path == ("session", "status"):
+            return httpx2.Response(502, text="bad gateway")
+        return await honest(asked)
+
+    async def begin_later(session: Session, body: Any) -> None:
+        await trio.sleep(0.5)
+        await take(session, body)
+
+    async def slow(session: Session, body: Any) -> httpx2.Response:
+        world.nursery.start_soon(begin_later, session, body)
+        return answer(None, 204)
+
+    async with open_world() as world:
+        honest, take = world.server.answer, world.server._prompt
+        monkeypatch.setattr(world.server, "answer", answered)
+        monkeypatch.setattr(world.server, "_prompt", slow)
+        turn = await world.begun("first")
+        turn.stop()
+        await quiet(2.0)
+        assert ending(turn) is Ending.STOPPED
+        assert len(world.sent("/abort")) == 2

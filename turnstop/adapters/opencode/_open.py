@@ -142,12 +142,14 @@ class _Beginning:
         return OpenCodeSession(number, self._server)
 
     async def _undo(self) -> None:
-        # There is nobody left to tell.
-        with suppress(BackendError, NotThere):
-            if isinstance(self._outcome, OpenCodeTurn):
+        # There is nobody left to tell, and none of these waits for another to succeed.
+        if isinstance(self._outcome, OpenCodeTurn):
+            with suppress(BackendError, NotThere):
                 await self._outcome.undo()
-            if self._fresh is not None:
-                await self._server.wire.delete(f"/session/{self._fresh}")
+        if self._fresh is not None:
+            for end in (self._server.delete, self._server.abort_deleted):
+                with suppress(BackendError):
+                    await end(self._fresh)
 
 
 @final

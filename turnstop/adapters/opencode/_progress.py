@@ -29,6 +29,7 @@ class Progress:
     Attributes:
         begun: set when opencode works on the turn: from then on it can be told to stop.
         told: whether it has been told to stop.
+        followed: whether somebody hears what is said; else nothing of it is known.
         idled: whether the session was told to be idle before it was busy with this turn: so does an
             abort that finds nothing to abort.
         idled_since: whether that was said after the turn's message was there.
@@ -41,6 +42,7 @@ class Progress:
     def __init__(self, session: str, message: str) -> None:
         self.begun = trio.Event()
         self.told = False
+        self.followed = False
         self.idled = False
         self.idled_since = False
         self.doubtful = False
@@ -129,8 +131,9 @@ class Progress:
                     found += self.translator.stored(as_mapping(part), part)
         if busy and self._asked:
             self.begun.set()
-        # Nothing began where a prompt failed before it was a message.
-        failed = self._error is not None and not self._asked
+        # Nothing began where a prompt failed before it was a message. But an error names no prompt,
+        # and somebody else's may have failed: of a turn that was told to stop that shows nothing.
+        failed = self._error is not None and not self._asked and not self.told
         self._idle = not busy and (self.begun.is_set() or failed)
         return found
 

@@ -97,6 +97,22 @@ class Server:
         """
         return session in await _busy(self.wire)
 
+    async def delete(self, session: str) -> None:
+        """Delete a session that was made for one message: it takes that no more.
+
+        **Cancellation:** it may be deleted.
+        """
+        with suppress(NotThere):
+            await self.wire.delete(f"/session/{session}")
+
+    async def abort_deleted(self, session: str) -> None:
+        """Abort what had begun when it was deleted: that goes on without its session, until then.
+
+        **Cancellation:** it may be aborted.
+        """
+        with suppress(NotThere):
+            await self.wire.post(f"/session/{session}/abort")
+
 
 @attrs.frozen
 class Settings:

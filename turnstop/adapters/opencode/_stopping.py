@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import final
 
@@ -50,24 +51,61 @@ class Stopping:
         abort = self.abort
         return abort is not None and abort.over.is_set() and abort.error is None
 
-    async def run(self, sent: Callable[[], None]) -> None:
-        """Abort the sub-agents, then the session, and again where nothing worked there yet."""
+    async def run(self, sent: Callable[[], None], looks: int | None = None) -> None:
+        """Abort the sub-agents, then the session, and again where nothing worked there yet.
+
+        Args:
+            sent: called when the first abort of the session has left.
+            looks: after how many of them a message that does not come is given up; None: whoever
+                called this has a bound of its own.
+        """
         await self._abort_agents()
-        early, seen = not self._progress.begun.is_set(), 0
+        early = not self._progress.begun.is_set()
         await self._tell(sent)
-        while early and not await wait_at_most(self._progress.begun, _LOOK_EVERY):
-            if await self._server.is_busy(self._session):
-                self._progress.begun.set()
-                break
-            # A plugin may hold it up, and then it comes at any time: opencode would also take back
-            # what is not there yet, and work on it later.
-            seen = seen + 1 if await self._is_there() else 0
-            if seen >= self._looks_enough() and await self._withdraw():
-                return
         # opencode answers an abort that finds nothing to abort as any other, and the turn runs on.
-        lost = early and (self._progress.idled or self._agents.unsure)
-        if lost and await self._server.is_busy(self._session):
+        if early and await self._comes(looks) and await self._is_lost():
             await self._tell(lambda: None)
+
+    async def _comes(self, looks: int | None) -> bool:
+        """Wait for a run that an abort was too early for; False where none will come, or is seen.
+
+        One look that fails, as a proxy's may at any time, shows nothing, and there is another.
+        """
+        seen = 0
+        for _ in itertools.count() if looks is None else range(looks):
+            if await wait_at_most(self._progress.begun, _LOOK_EVERY):
+                return True
+            try:
+                # A plugin may hold it up, and then it comes at any time: opencode would also take
+                # back what is not there yet, and work on it later; and what the session works on
+                # before is somebody else's.
+                if not await self._is_there():
+                    seen = 0
+                    continue
+                if await self._server.is_busy(self._session):
+                    self._progress.begun.set()
+                    return True
+                seen += 1
+                if seen >= self._looks_enough() and await self._withdraw():
+                    return False
+            except BackendError:
+                if self._server.broken.is_set():
+                    raise
+                seen = 0
+        return False
+
+    async def _is_lost(self) -> bool:
+        """Whether the abort may have found nothing to abort, and the turn runs on."""
+        heard = self._progress.followed and not self._agents.unsure
+        if heard and not self._progress.idled:
+            return False
+        try:
+            return await self._server.is_busy(self._session)
+        except BackendError:
+            # Nobody has told: an abort that finds nothing changes nothing.
+            if self._server.broken.is_set():
+                raise
+            return True
 
     def _looks_enough(self) -> int:
         # An abort that finds the message there has most probably found its run as well.

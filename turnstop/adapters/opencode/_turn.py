@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, TypeAlias, final
 
 import trio
@@ -34,6 +33,7 @@ _TRUSTS_FOR = 0.25
 _DOUBTS = 8
 _NEWEST = 20
 _LOOKS = 5
+_UNDO_LOOKS = 40
 # A message whose sender is gone may still be between it and the server.
 _ON_ITS_WAY = (0.05, 0.2, 1.0)
 
@@ -80,6 +80,7 @@ class OpenCodeTurn:
 
     async def follow(self, emit: Emit) -> End:
         """Read what is said of the session until this turn is over."""
+        self._progress.followed = True
         try:
             async with open_serving() as serving:
                 while not self._progress.is_over():
@@ -94,6 +95,7 @@ class OpenCodeTurn:
                         self._hear(serving, emit, heard)
                 self._keep()
         finally:
+            self._progress.followed = False
             self._listener.close()
         return self._progress.end()
 
@@ -120,17 +122,9 @@ class OpenCodeTurn:
                 f"session {self._known} has no message {self._message} yet, and one may come late: "
                 "look at what it does"
             )
-        await self._shut_out()
+        await self._server.delete(self._known)
+        await self._server.abort_deleted(self._known)
         return False
-
-    async def _shut_out(self) -> None:
-        """Delete the session: it was made for this message, which it then takes no more."""
-        path = f"/session/{self._known}"
-        with suppress(NotThere):
-            await self._server.wire.delete(path)
-        with suppress(NotThere):
-            # What has begun in this very moment goes on without its session, until an abort.
-            await self._server.wire.post(f"{path}/abort")
 
     async def _next(self) -> Heard | Gap | None:
         """What is said next; None where something is in doubt and nothing more is said."""
@@ -284,8 +278,10 @@ class OpenCodeTurn:
 
     async def undo(self) -> None:
         """End a turn that began when nobody waited for it any more."""
+        self._progress.told = self._agents.unsure = True
         try:
-            await self.cancel(lambda: None)
+            # Nobody else bounds it.
+            await self._stopping.run(lambda: None, _UNDO_LOOKS)
         finally:
             self._listener.close()
 
