@@ -334,10 +334,18 @@ async def test_a_generator_that_nobody_reads_to_its_end_is_closed_on_the_loop(
 ) -> None:
     closed: list[str] = []
 
+    async def help_to_close() -> None:
+        try:
+            await wait_for_ever()
+        finally:
+            await asyncio.sleep(0)
+            closed.append("helped")
+
     async def count() -> AsyncGenerator[int, None]:
         try:
             yield 1
         finally:
+            KEPT.add(asyncio.create_task(help_to_close()))
             await asyncio.sleep(0)
             closed.append("closed")
 
@@ -348,5 +356,23 @@ async def test_a_generator_that_nobody_reads_to_its_end_is_closed_on_the_loop(
 
     async with open_bridge() as aio:
         await aio.call(begin)
-    assert closed == ["closed"]
+    assert closed == ["closed", "helped"]
     assert caplog.records == []
+
+
+async def test_a_loop_that_has_ended_is_asked_to_close_none(
+    open_bridge: Opener, clock: MockClock
+) -> None:
+    async def leave() -> None:
+        raise SystemExit(7)
+
+    async def begin() -> None:
+        KEPT.add(asyncio.create_task(leave()))
+
+    with pytest.raises(SystemExit):
+        async with open_bridge(close_within=100) as aio:
+            with trio.CancelScope(shield=True):
+                await aio.call(begin)
+                while aio._host.running:  # noqa: ASYNC110 - a thread gives no event
+                    await trio.sleep(0.01)
+    assert trio.current_time() < 100
