@@ -400,6 +400,54 @@ async def test_trio_code_that_waits_for_what_is_left_behind_holds_nothing_up(
     assert "nobody awaits it" not in caplog.text
 
 
+@pytest.mark.parametrize("host", ["hosted"], indirect=True)
+async def test_trio_code_is_told_what_was_queued_for_it_when_the_loop_ended(
+    open_bridge: Opener,
+) -> None:
+    told: list[object] = []
+
+    async def inside() -> None:
+        import trio_asyncio
+
+        futures.append(asyncio.get_running_loop().create_future())
+        told.append(await trio_asyncio.run_aio_future(futures[0]))
+
+    async def begin() -> None:
+        import trio_asyncio
+
+        tasks.append(asyncio.ensure_future(trio_asyncio.trio_as_aio(inside)()))
+        await asyncio.sleep(0.01)
+        tasks.append(asyncio.ensure_future(leave()))
+
+    async def leave() -> None:
+        futures[0].set_result("done")
+        raise SystemExit(7)
+
+    futures: list[asyncio.Future[object]] = []
+    tasks: list[object] = []
+    with trio.fail_after(PATIENCE), pytest.raises(SystemExit):
+        async with open_bridge() as aio:
+            await aio.call(begin)
+            await trio.sleep_forever()
+    assert told == ["done"]
+
+
+async def test_nobody_beside_a_loop_that_closes_finds_himself_on_it(open_bridge: Opener) -> None:
+    found = set()
+
+    async def look() -> None:
+        while True:
+            found.add(sniffio.current_async_library())
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(look)
+        async with open_bridge() as aio:
+            await aio.call(asyncio.sleep, 0)
+        nursery.cancel_scope.cancel()
+    assert found == {"trio"}
+
+
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="a task does not tell its context")
 async def test_what_is_left_behind_is_closed_in_its_own_context(
     open_bridge: Opener, clock: MockClock, caplog: pytest.LogCaptureFixture
