@@ -14,6 +14,7 @@ from types import CodeType, FrameType
 import pytest
 import sniffio
 import trio
+from bridging import wait_for_ever
 from strikes import default_handler, is_bare, is_told, lines_of, sweep_lines, sweep_steps
 from trio.testing import MockClock
 
@@ -139,10 +140,17 @@ def test_ctrl_c_in_a_loop_around_trio_is_told_to_trio_alone(default_handler: Non
     assert seen[0] == "went on"
 
 
-def test_ctrl_c_in_a_callback_ends_it_at_once(default_handler: None) -> None:
+@pytest.mark.parametrize("by", ["a task", "a timer"])
+def test_ctrl_c_in_a_callback_ends_it_at_once(default_handler: None, by: str) -> None:
     seen: list[str] = []
 
-    async def spin() -> None:
+    async def begin() -> None:
+        if by == "a timer":
+            asyncio.get_running_loop().call_later(0.001, spin)
+            await wait_for_ever()
+        spin()
+
+    def spin() -> None:
         try:
             signal.raise_signal(signal.SIGINT)
             seen.append("went on")
@@ -151,7 +159,7 @@ def test_ctrl_c_in_a_callback_ends_it_at_once(default_handler: None) -> None:
 
     async def main() -> None:
         async with open_aio() as aio:
-            await aio.call(spin)
+            await aio.call(begin)
 
     with pytest.raises(KeyboardInterrupt):
         trio.run(main)
