@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import math
 import random
 import threading
 from collections.abc import AsyncGenerator
@@ -358,6 +359,35 @@ async def test_a_generator_that_nobody_reads_to_its_end_is_closed_on_the_loop(
         await aio.call(begin)
     assert closed == ["closed", "helped"]
     assert caplog.records == []
+
+
+@pytest.mark.parametrize("what", ["a task", "a generator"])
+async def test_what_ends_the_program_as_it_is_closed_is_not_waited_for(
+    what: str, open_bridge: Opener, clock: MockClock
+) -> None:
+    async def count() -> AsyncGenerator[int, None]:
+        try:
+            yield 1
+            await wait_for_ever()
+        finally:
+            raise SystemExit(7)
+
+    async def read(numbers: AsyncGenerator[int, None]) -> None:
+        await anext(numbers)
+        await anext(numbers)
+
+    async def begin() -> None:
+        numbers = count()
+        KEPT.add(numbers)
+        if what == "a generator":
+            await anext(numbers)
+        else:
+            KEPT.add(asyncio.create_task(read(numbers)))
+            await asyncio.sleep(0)
+
+    with pytest.raises(SystemExit):
+        async with open_bridge(close_within=math.inf) as aio:
+            await aio.call(begin)
 
 
 async def test_a_loop_that_has_ended_is_asked_to_close_none(

@@ -126,7 +126,9 @@ class A2AExecutor(AgentExecutor):
             work.stop()
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
-        """Ask for a stop; never waits, since the SDK holds the task's lock meanwhile.
+        """Ask for a stop; never waits for the work, since the SDK holds the task's lock meanwhile.
+
+        Of a task that the SDK has given up it closes the queue, which waits for who reads there.
 
         **Cancellation:** (asyncio's) it is asked for all the same.
         """

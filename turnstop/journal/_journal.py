@@ -38,7 +38,6 @@ _GATHERS: Final = 0.002
 _BEATS: Final = 5.0
 _AGAIN_AFTER: Final = 1.0
 _SLOW: Final = 0.5
-_LOOKS_EVERY: Final = 1.0
 _HANGS_AFTER: Final = 11.0
 """Seconds without an answer of the disk; a file that another program keeps is given up before."""
 _CLOSES_WITHIN: Final = 2.0
@@ -109,7 +108,6 @@ class Journal(metaclass=OnlyMadeByUs):
     _done: int = attrs.field(default=0, init=False)
     _lost: int = attrs.field(default=0, init=False)
     _failing: str | None = attrs.field(default=None, init=False)
-    _hangs_at: float = attrs.field(default=math.inf, init=False)
     _writing_since: float | None = attrs.field(default=None, init=False)
     _wanted: trio.Event = attrs.field(factory=trio.Event, init=False)
     _urgent: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -121,6 +119,7 @@ class Journal(metaclass=OnlyMadeByUs):
 
     def statistics(self) -> JournalStatistics:
         """A snapshot of this journal."""
+        self._see_whether_it_hangs()
         return JournalStatistics(
             self._done - self._lost, self._noted - self._done, self._lost, self._failing
         )
@@ -195,6 +194,7 @@ class Journal(metaclass=OnlyMadeByUs):
             warn("%s: %s", self._path, self._failing)
         self._notes.append((turn, kind, time.time(), said))
         self._noted += 1
+        self._see_whether_it_hangs()
         if self._noted - self._done > _MOST:
             self._notes.popleft()
             self._done += 1
@@ -211,8 +211,17 @@ class Journal(metaclass=OnlyMadeByUs):
             await self._turned.wait()
 
     def _is_stuck(self) -> bool:
-        slow = self._writing_since
-        return self._failing is not None or (slow is not None and time.monotonic() - slow > _SLOW)
+        return self._failing is not None or self._has_written_for(_SLOW)
+
+    def _has_written_for(self, seconds: float) -> bool:
+        # Not by Trio's clock, which jumps in tests while a thread works.
+        since = self._writing_since
+        return since is not None and time.monotonic() - since > seconds
+
+    def _see_whether_it_hangs(self) -> None:
+        # Whoever writes is in there, and would not tell.
+        if self._failing is None and self._has_written_for(_HANGS_AFTER):
+            self._break("the disk does not answer")
 
     # The task.
 
@@ -229,25 +238,10 @@ class Journal(metaclass=OnlyMadeByUs):
             with trio.move_on_after(_AGAIN_AFTER if self._failing else _GATHERS):
                 await self._urgent.wait()
             self._urgent = trio.Event()
-            self._hangs_at = trio.current_time() + _HANGS_AFTER
             await self._write()
-            self._hangs_at = trio.current_time() + _HANGS_AFTER
             await self._drop()
-            self._hangs_at = math.inf
             if self._notes:
                 self._wanted.set()
-
-    @enable_ki_protection
-    async def watch(self) -> None:
-        """Say that the disk does not answer: what is being written would not tell.
-
-        **Cancellation:** nothing more is said.
-        """
-        while True:
-            await trio.sleep(_LOOKS_EVERY)
-            if trio.current_time() >= self._hangs_at and self._failing is None:
-                self._break("the disk does not answer")
-                self._wake()
 
     def _break(self, why: str) -> None:
         if self._failing is None:
@@ -359,7 +353,6 @@ async def open_journal(
         try:
             async with open_service() as service:
                 service.start_soon(journal.run, name="turnstop journal")
-                service.start_soon(journal.watch, name="turnstop journal's disk")
                 try:
                     yield journal
                 finally:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, final
@@ -15,6 +16,7 @@ import attrs
 import trio
 
 from .._sqlite import Database
+from .._unwrap import open_private_nursery
 from . import _file
 from ._file import OpenTurn, Unreadable
 from ._session import LAPSES_AFTER, Session, forget_hold, holds
@@ -26,6 +28,28 @@ logger = logging.getLogger("turnstop.journal")
 _LOOKS_WITHIN: Final = 11.0
 """Seconds that a first look may take, on a disk that does not answer: one that another program
 keeps has been given up before."""
+
+
+@asynccontextmanager
+async def _in_time() -> AsyncGenerator[None, None]:
+    """Raise `TooSlowError` where the disk does not answer within `_LOOKS_WITHIN` seconds.
+
+    By the clock of a thread: Trio's jumps in tests, while a thread works.
+    """
+    answered = threading.Event()
+
+    async def give_up() -> None:
+        wait = partial(answered.wait, _LOOKS_WITHIN)
+        alone = trio.CapacityLimiter(1)
+        if not await trio.to_thread.run_sync(wait, abandon_on_cancel=True, limiter=alone):
+            raise trio.TooSlowError
+
+    async with open_private_nursery() as nursery:
+        nursery.start_soon(give_up)
+        try:
+            yield
+        finally:
+            answered.set()
 
 
 def warn(text: str, *args: object) -> None:
@@ -62,8 +86,8 @@ class Taking:
         # Who could not look at first has nothing yet that one in its place could wait for.
         is_first = not again or name in self._unseen
         try:
-            with trio.fail_after(_LOOKS_WITHIN):
-                silent_for = 0.0 if is_first else LAPSES_AFTER
+            silent_for = 0.0 if is_first else LAPSES_AFTER
+            async with _in_time():
                 found, unreadable = await self.take(lambda one: one.backend == name, silent_for)
         except Exception as error:
             # Of what breaks later the writing warns, once.

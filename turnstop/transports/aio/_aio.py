@@ -50,6 +50,7 @@ class Aio:
         self._calls: dict[Call[Any], None] = {}
         self._abandoned: dict[Call[Any], None] = {}
         self._closed = False
+        self._closing = trio.CancelScope(shield=True)
 
     async def call(self, fn: Callable[[*Args], Awaitable[Result]], *args: *Args) -> Result:
         """Run an asyncio-flavoured async function, and return what it returns.
@@ -250,7 +251,8 @@ class Aio:
                 "owned(): %s",
                 self._name_some(left),
             )
-        with trio.move_on_after(within, shield=True):
+        self._closing.deadline = trio.current_time() + within
+        with self._closing:
             await self._end_all()
             if self._host.running:
                 await self._end_generators()
@@ -284,6 +286,7 @@ class Aio:
             # Who is outside, or shielded, may still wait, for what nobody will run any more.
             for call in self._calls:
                 call.lose()
+            self._closing.cancel()
 
     def _alive_at_last(self) -> list[tuple[str, Filed]]:
         # Where the loop has ended by itself, nothing could end; and why is told of elsewhere.
