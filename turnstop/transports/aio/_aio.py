@@ -254,9 +254,8 @@ class Aio:
         self._closing.deadline = trio.current_time() + within
         with self._closing:
             await self._end_all()
-            if self._host.running:
-                await self._end_generators()
-                await self._end_all()
+            await self._end_generators()
+            await self._end_all()
         if left := self._alive_at_last():
             logger.warning(
                 "left behind, with the loop closed, for it does not end: %s", self._name_some(left)
