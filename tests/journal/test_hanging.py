@@ -178,7 +178,9 @@ async def test_a_session_that_is_not_written_holds_nothing(
     assert all(one is not None and one._files == [] for one in held)
 
 
+@pytest.mark.parametrize("by", ["a note", "the figures"])
 async def test_a_disk_that_hangs_is_told_and_holds_nobody_up(
+    by: str,
     path: Path,
     caplog: pytest.LogCaptureFixture,
     autojump_clock: MockClock,
@@ -197,8 +199,10 @@ async def test_a_disk_that_hangs_is_told_and_holds_nobody_up(
             journal._writing_since -= 10
             assert (journal.statistics().failing, caplog.records) == (None, [])
             journal._writing_since -= 1
-            # The next one tells, and every look at the figures.
-            journal.admit("agent", "hall", "2")
+            if by == "a note":
+                journal.admit("agent", "hall", "2")
+            else:
+                journal.statistics()
             assert "the disk does not answer" in caplog.text
             assert journal.statistics().failing == "the disk does not answer"
             assert len(caplog.records) == 1
